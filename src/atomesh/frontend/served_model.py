@@ -1,0 +1,22 @@
+"""A model as the API offers it: its names, its text side and the service that generates its tokens."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from atomesh.frontend.token_service import TokenService
+
+if TYPE_CHECKING:
+    from atomesh.frontend.chat_template import ChatTemplate
+    from atomesh.frontend.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """`name` is the id in /v1/models; a request may also name it by any of `aliases`. `created` is in Unix seconds."""
+
+    name: str
+    tokenizer: "Tokenizer"
+    chat_template: "ChatTemplate | None"
+    service: TokenService
+    created: int
+    aliases: tuple[str, ...] = field(default=())

@@ -1,0 +1,71 @@
+"""A request as the engine sees it, and what comes back for it: token ids, never text."""
+
+from typing import Literal
+
+import msgspec
+
+from atomesh.protocol.sampling import SamplingSpec
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One prompt, `n` answers. Validated by the frontend; nothing is checked twice but capacity.
+
+    `request_id` is minted by the frontend and unique for its worker connection; a client's own id never gets here.
+    `cache_salt` keeps the prefix cache apart for those who do not share it.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling: SamplingSpec
+    n: int = 1
+    priority: int = 0  # lower runs first
+    cache_salt: str = ""
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probability of one token under the model's own distribution, before penalties and temperature.
+
+    `rank` is 1 for the most likely token. `top` holds the most likely (token id, logprob), best first, as many as were asked.
+    """
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: list[tuple[int, float]]
+
+
+class Timings(msgspec.Struct, frozen=True, array_like=True):
+    """Seconds that the engine spent on a request before its first token."""
+
+    queue_s: float
+    prefill_s: float
+
+
+class WireError(msgspec.Struct, frozen=True, array_like=True):
+    """An error on its way from the engine to the client: its class's name in `atomesh.errors`, and its words."""
+
+    kind: str
+    message: str
+    param: str | None = None
+
+
+class TokenDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one step brought for one choice of one request.
+
+    `prompt_logprobs` (one entry a prompt token, the first null), `cached_tokens` and `timings` come once, with the first delta
+    of choice 0. `finish_reason` ends the choice; the token that stopped it is in `token_ids`. With reason "error", `error` says why
+    and all choices of the request have ended.
+    """
+
+    request_id: str
+    choice: int = 0
+    token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None  # the entry of stop_token_ids that ended it; null for an EOS
+    cached_tokens: int | None = None
+    timings: Timings | None = None
+    error: WireError | None = None

@@ -1,0 +1,133 @@
+"""How to choose tokens: what a caller asks for, and what the engine obeys."""
+
+import msgspec
+
+from atomesh.errors import InvalidRequestError
+
+MAX_CHOICES = 128
+MAX_LOGIT_BIAS = 1024
+MAX_STOP_STRINGS = 64
+MAX_STOP_STRING_BYTES = 1024
+MAX_LOGPROBS = 20
+SEED_RANGE = (-(2**63), 2**63 - 1)
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asks for, in text and numbers; the names and meanings are vLLM's.
+
+    Raises InvalidRequestError, which names the field, its value and its range, when a value is out of range.
+    """
+
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    stop: list[str] | str | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_range("n", self.n, 1, MAX_CHOICES)
+        _check_range("temperature", self.temperature, 0.0, 2.0)
+        _check_range("top_p", self.top_p, 0.0, 1.0, open_low=True)
+        _check_range("top_k", self.top_k, -1, 2**31 - 1)
+        _check_range("min_p", self.min_p, 0.0, 1.0)
+        _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _check_range("repetition_penalty", self.repetition_penalty, 0.0, 1e6, open_low=True)
+        _check_optional_range("seed", self.seed, *SEED_RANGE)
+        _check_optional_range("max_tokens", self.max_tokens, 0, 2**31 - 1)
+        _check_range("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        _check_optional_range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        _check_optional_range("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        self._check_combinations()
+        self._check_stop_strings()
+
+    def _check_combinations(self) -> None:
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidRequestError(
+                f"min_tokens is {self.min_tokens}, more than max_tokens, which is {self.max_tokens}; "
+                "lower min_tokens or raise max_tokens",
+                param="min_tokens",
+            )
+        if self.n > 1 and self.temperature == 0.0:
+            raise InvalidRequestError(
+                f"n is {self.n} with temperature 0, which would repeat one answer; "
+                "ask for n = 1 or a temperature above 0",
+                param="n",
+            )
+        if self.logit_bias is not None and len(self.logit_bias) > MAX_LOGIT_BIAS:
+            raise InvalidRequestError(
+                f"logit_bias has {len(self.logit_bias)} entries; the limit is {MAX_LOGIT_BIAS}: send fewer",
+                param="logit_bias",
+            )
+
+    def _check_stop_strings(self) -> None:
+        stops = self.stop_strings
+        if len(stops) > MAX_STOP_STRINGS:
+            raise InvalidRequestError(
+                f"stop has {len(stops)} strings; the limit is {MAX_STOP_STRINGS}: send fewer", param="stop"
+            )
+        for text in stops:
+            size = len(text.encode("utf-8", "surrogatepass"))
+            if not 1 <= size <= MAX_STOP_STRING_BYTES:
+                raise InvalidRequestError(
+                    f"a stop string has {size} bytes; it must have 1 to {MAX_STOP_STRING_BYTES}", param="stop"
+                )
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the engine obeys: SamplingParams with every word turned into token ids and every default settled.
+
+    The random number that picks output token `i` of choice `c` depends on (seed, c, i) alone.
+    """
+
+    seed: int
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: no limit
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    min_tokens: int = 0
+    eos_token_ids: tuple[int, ...] = ()  # empty when the caller said ignore_eos
+    stop_token_ids: tuple[int, ...] = ()
+    logit_bias: dict[int, float] = {}
+    allowed_token_ids: tuple[int, ...] = ()  # empty: all
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+def _check_optional_range(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None:
+        _check_range(name, value, low, high)
+
+
+def _check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+    inside = low < value <= high if open_low else low <= value <= high  # NaN is outside
+    if not inside:
+        bracket = "(" if open_low else "["
+        raise InvalidRequestError(f"{name} is {value}; it must lie in {bracket}{low}, {high}]", param=name)
