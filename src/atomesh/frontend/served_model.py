@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """`name` is the id in /v1/models; a request may also name it by any of `aliases`. `created` is in Unix seconds."""
+    """`name` is the id in /v1/models; a request may also name it by any of `aliases`. `created` is in Unix
+    seconds."""
 
     name: str
     tokenizer: "Tokenizer"

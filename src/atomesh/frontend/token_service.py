@@ -1,4 +1,4 @@
-"""The frontend's one narrow door to whatever generates tokens: an engine in this process, or a mesh of workers."""
+"""The frontend's one narrow door to whatever generates tokens: an engine in this process, or a mesh."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -15,8 +15,8 @@ class TokenService(Protocol):
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
         """The request's deltas, one list a step, until each of its choices has a finish reason.
 
-        Closing the generator early (`aclose`) aborts the request and frees its blocks. A failure is raised as an
-        AtomeshError, before the first delta or after it; nothing follows it.
+        Closing the generator early (`aclose`) aborts the request and frees its blocks. A failure is raised as
+        an AtomeshError, before the first delta or after it; nothing follows it.
         """
         ...
 

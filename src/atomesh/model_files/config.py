@@ -1,4 +1,4 @@
-"""A decoder-only transformer's shape, the same whether it was read from config.json or from GGUF metadata."""
+"""A decoder-only transformer's shape, the same from config.json and from GGUF metadata."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,10 +8,11 @@ Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma3"]
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """How rotary frequencies are stretched beyond the trained context; fields that a kind does not use stay at their default.
+    """How rotary frequencies are stretched beyond the trained context; a field that a kind does not use keeps
+    its default.
 
-    Kinds and meanings are those of Hugging Face's `rope_parameters`: linear, dynamic, llama3 (Llama 3.1), yarn
-    (Peng et al., arXiv:2309.00071).
+    Kinds and meanings are those of Hugging Face's `rope_parameters`: linear, dynamic, llama3 (Llama 3.1),
+    yarn (Peng et al., arXiv:2309.00071).
     """
 
     kind: Literal["linear", "dynamic", "llama3", "yarn"]
@@ -29,7 +30,8 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes in elements, lengths in tokens. `layer_windows[i]` is layer i's sliding window, None for full attention."""
+    """Sizes in elements, lengths in tokens. `layer_windows[i]` is layer i's sliding window, None for full
+    attention."""
 
     family: Family
     vocab_size: int

@@ -1,8 +1,8 @@
 """Identity of a KV block: a keyed hash of its tokens and of everything before them.
 
-Two blocks have the same hash only if the same model computed the same tokens after the same prefix under the same salt.
-The key comes from the cluster secret, so that gateways, workers and restarts agree, and nobody else can find a collision
-(a 128-bit keyed BLAKE2b, RFC 7693).
+Two blocks have the same hash only if the same model computed the same tokens after the same prefix under the
+same salt. The key comes from the cluster secret, so that gateways, workers and restarts agree, and nobody
+else can find a collision (a 128-bit keyed BLAKE2b, RFC 7693).
 """
 
 import hashlib

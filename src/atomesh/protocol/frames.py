@@ -1,7 +1,8 @@
 """The token plane's frames: length-prefixed msgpack, one message a frame.
 
 A frame is a 4-byte little-endian length and that many bytes of msgpack, a map whose "type" names the message.
-The gateway speaks first of nothing: a worker that accepts a connection sends Challenge, and only after a right answer Hello.
+The gateway speaks first of nothing: a worker that accepts a connection sends Challenge, and only after a
+right answer Hello.
 """
 
 import struct
@@ -54,7 +55,7 @@ class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Worker → gateway when no step frame has gone for a while: the engine thread is alive, and this is its load."""
+    """Worker → gateway when no step frame has gone for a while: the engine thread lives, and its load."""
 
     load: LoadReport
 
@@ -84,7 +85,8 @@ def encode_frame(message: Message) -> bytes:
 
 
 class FrameDecoder(Generic[M]):
-    """Bytes in, messages out; knows no socket. Raises FrameError on a frame too long, malformed or of an unexpected type."""
+    """Bytes in, messages out; knows no socket. FrameError on a frame too long, malformed or of a wrong
+    type."""
 
     def __init__(self, messages: Any) -> None:
         """`messages` is the union of what this side may hear: GatewayMessage or WorkerMessage."""

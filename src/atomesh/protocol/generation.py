@@ -12,8 +12,8 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One prompt, `n` answers. Validated by the frontend; nothing is checked twice but capacity.
 
-    `request_id` is minted by the frontend and unique for its worker connection; a client's own id never gets here.
-    `cache_salt` keeps the prefix cache apart for those who do not share it.
+    `request_id` is minted by the frontend and unique for its worker connection; a client's own id never gets
+    here. `cache_salt` keeps the prefix cache apart for those who do not share it.
     """
 
     request_id: str
@@ -27,7 +27,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """Log-probability of one token under the model's own distribution, before penalties and temperature.
 
-    `rank` is 1 for the most likely token. `top` holds the most likely (token id, logprob), best first, as many as were asked.
+    `rank` is 1 for the most likely token. `top` holds the most likely (token id, logprob), best first, as
+    many as were asked.
     """
 
     token_id: int
@@ -44,7 +45,8 @@ class Timings(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WireError(msgspec.Struct, frozen=True, array_like=True):
-    """An error on its way from the engine to the client: its class's name in `atomesh.errors`, and its words."""
+    """An error on its way from the engine to the client: its class's name in `atomesh.errors`, and its
+    words."""
 
     kind: str
     message: str
@@ -54,9 +56,9 @@ class WireError(msgspec.Struct, frozen=True, array_like=True):
 class TokenDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one step brought for one choice of one request.
 
-    `prompt_logprobs` (one entry a prompt token, the first null), `cached_tokens` and `timings` come once, with the first delta
-    of choice 0. `finish_reason` ends the choice; the token that stopped it is in `token_ids`. With reason "error", `error` says why
-    and all choices of the request have ended.
+    `prompt_logprobs` (one entry a prompt token, the first null), `cached_tokens` and `timings` come once,
+    with the first delta of choice 0. `finish_reason` ends the choice; the token that stopped it is in
+    `token_ids`. With reason "error", `error` says why and all choices of the request have ended.
     """
 
     request_id: str

@@ -1,4 +1,4 @@
-"""Mutual proof of the cluster secret on a token-plane connection: HMAC-SHA256 over the peer's nonce, roles kept apart."""
+"""Mutual proof of the cluster secret on a connection: HMAC-SHA256 over the peer's nonce, roles kept apart."""
 
 import hashlib
 import hmac
@@ -9,7 +9,7 @@ Side = Literal["gateway", "worker"]
 
 
 def proof(secret: bytes, prover: Side, nonce: bytes) -> bytes:
-    """What `prover` sends to show that it knows `secret`; bound to its role, so that it cannot be reflected."""
+    """What `prover` sends to show that it knows `secret`; bound to its role, so it cannot be reflected."""
     return hmac.new(
         secret, b"atomesh token plane " + prover.encode() + b"\0" + nonce, hashlib.sha256
     ).digest()

@@ -10,8 +10,8 @@ Role = Literal["prefill", "decode", "unified"]
 class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The model as served by a worker; the frontend needs no other knowledge of it.
 
-    `path` is where the model's files lie on the worker's host, for a gateway on the same host to read the tokenizer from.
-    `max_model_len` is in tokens, prompt and answer together, and always fits the KV pool.
+    `path` is where the model's files lie on the worker's host, for a gateway on the same host to read the
+    tokenizer from. `max_model_len` is in tokens, prompt and answer together, and always fits the KV pool.
     """
 
     name: str

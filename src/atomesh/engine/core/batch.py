@@ -9,12 +9,13 @@ from atomesh.protocol.sampling import SamplingSpec
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSequence:
-    """Compute `token_ids` at positions `start`, `start + 1`, …; the KV of positions before `start` lies in `block_table`.
+    """Compute `token_ids` at positions `start`, `start + 1`, …; the KV of positions before `start` lies in
+    `block_table`.
 
-    When these tokens reach the end of what is known, one token is sampled from the last row for each of `choices`
-    (several only for the last prefill chunk of a request with n > 1); otherwise `choices` is empty.
-    `prompt_token_ids` and `output_token_ids` are the whole history, for penalties; the executor only reads them.
-    With `sampling.prompt_logprobs`, rows whose next token is a prompt token give its logprobs.
+    When these tokens reach the end of what is known, one token is sampled from the last row for each of
+    `choices` (several only for the last prefill chunk of a request with n > 1); otherwise `choices` is empty.
+    `prompt_token_ids` and `output_token_ids` are the whole history, for penalties; the executor only reads
+    them. With `sampling.prompt_logprobs`, rows whose next token is a prompt token give its logprobs.
     """
 
     sequence_id: int
@@ -34,7 +35,7 @@ class ScheduledSequence:
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """Copy a whole KV block, all layers, before anything else in the step: a branch gets its own last, partial block."""
+    """Copy a whole KV block, all layers, before the step: a branch gets its own last, partial block."""
 
     source: int
     target: int
@@ -61,7 +62,8 @@ class SequenceOutcome:
     """`sampled` has one token for each of the sequence's `choices`, in that order.
 
     `prompt_logprobs` belong to prompt positions start + 1 … end (as far as the prompt goes).
-    `error` means that this sequence alone cannot go on (its logits are not finite, say); the rest of the batch is good.
+    `error` means that this sequence alone cannot go on (its logits are not finite, say); the rest of the
+    batch is good.
     """
 
     sampled: tuple[SampledToken, ...] = ()
