@@ -1,0 +1,52 @@
+# make serve   set up and serve the default model on port 8000      make serve PORT=9000 MODEL=/path/to/model
+# make test    set up and run the tests                             make soak: the long suites in full
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+# Index for torch alone. Empty: pip's own. On Linux that may be a CUDA build of several GB; the README says how to choose.
+TORCH_INDEX_URL ?=
+HOST ?= 127.0.0.1
+PORT ?= 8000
+MODEL ?=
+ARGS ?=
+
+BIN := .venv/bin
+RUNTIME := .venv/.runtime
+TESTING := .venv/.testing
+SOURCES := $(wildcard pyproject.toml constraints.txt)
+
+.PHONY: serve test setup lint format soak bench clean
+.DELETE_ON_ERROR:
+
+serve: $(RUNTIME)
+	@$(BIN)/atomesh serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+
+test: $(TESTING)
+	$(BIN)/python -m pytest $(ARGS)
+
+setup: $(RUNTIME)
+
+soak: $(TESTING)
+	$(BIN)/python -m pytest -m "soak or not soak" --soak $(ARGS)
+
+bench: $(TESTING)
+	$(BIN)/python benchmarks/engine.py --write docs/results.md $(ARGS)
+
+lint: $(TESTING)
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools
+	$(BIN)/mypy
+
+format: $(TESTING)
+	$(BIN)/ruff format src tests benchmarks tools
+	$(BIN)/ruff check --fix src tests benchmarks tools
+
+$(RUNTIME): $(SOURCES) tools/install.py
+	@$(PYTHON) tools/install.py --torch "$(TORCH)" --torch-index-url "$(TORCH_INDEX_URL)"
+	@touch $@
+
+$(TESTING): $(RUNTIME)
+	@$(PYTHON) tools/install.py --torch "$(TORCH)" --torch-index-url "$(TORCH_INDEX_URL)" --extra test
+	@touch $@
+
+clean:
+	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

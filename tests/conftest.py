@@ -1,0 +1,76 @@
+"""What holds for every test: no code is made from data; long suites run a sample unless --soak asks for all."""
+
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+import atomesh
+
+SOURCE = str(Path(atomesh.__file__).parent)
+WATCHED = {"pickle.find_class", "marshal.loads", "marshal.load", "compile", "exec"}
+# Whoever makes code for a living may: the import system, the record generators, and the template sandbox.
+TRUSTED = ("importlib", "dataclasses.py", "msgspec", "attr", "jinja2", "enum.py", "collections", "typing.py")
+violations: list[str] = []
+
+hypothesis.settings.register_profile("sample", derandomize=True, deadline=None, max_examples=50)
+hypothesis.settings.register_profile("soak", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile("sample")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the full counts of the long suites")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--soak"):
+        hypothesis.settings.load_profile("soak")
+    sys.addaudithook(watch)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--soak"):
+        skip = pytest.mark.skip(reason="full counts run with make soak")
+        for item in items:
+            if "soak" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def soak(request: pytest.FixtureRequest) -> bool:
+    """Whether the full counts are asked for; a long suite chooses its sample by it."""
+    return bool(request.config.getoption("--soak"))
+
+
+@pytest.fixture(autouse=True)
+def no_code_from_data() -> Iterator[None]:
+    """Fails the test in which our code, not a library that may, unpickled, compiled or executed something."""
+    violations.clear()
+    yield
+    assert violations == []
+
+
+def watch(event: str, arguments: tuple[object, ...]) -> None:
+    if event in WATCHED:
+        chain = callers(sys._getframe(1))
+        if chain is not None and (event == "pickle.find_class" or not any(map(is_trusted, chain))):
+            violations.append(f"{event} {arguments[:1]!r:.200} from {chain[-1]}")
+
+
+def callers(frame: types.FrameType | None) -> list[str] | None:
+    """Files on the stack from the event down to the nearest file of ours; None if we are not on it."""
+    files = []
+    while frame is not None:
+        name = frame.f_code.co_filename
+        files.append(name)
+        if name.startswith(SOURCE):
+            return files
+        frame = frame.f_back
+    return None
+
+
+def is_trusted(file: str) -> bool:
+    return any(name in file for name in TRUSTED)
