@@ -1,4 +1,4 @@
-"""What holds for every test: no code is made from data; long suites run a sample unless --soak asks for all."""
+"""What holds for every test: no code is made from data; long suites run a sample unless --soak is given."""
 
 import sys
 import types

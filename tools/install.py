@@ -1,4 +1,4 @@
-"""Create .venv and install ATOMesh into it at the versions of constraints.txt. Run by make; needs only Python.
+"""Create .venv and install ATOMesh into it at the versions of constraints.txt. Run by make; needs Python.
 
 torch comes first and alone: its index may differ from pip's own, and on Linux the default build is CUDA's,
 several GB, which is said before it is fetched.
