@@ -1,0 +1,135 @@
+"""From logits to tokens, each row as its own request asks and untouched by the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atomesh.engine.core.batch import SampledToken
+from atomesh.engine.sampling.constraints import History, constrain, constrains
+from atomesh.engine.sampling.logprobs import token_logprobs
+from atomesh.engine.sampling.truncation import truncate, truncates
+from atomesh.engine.sampling.uniform import uniform
+from atomesh.engine.sampling.vocab_blocks import argmax, invert_cdf
+from atomesh.protocol.generation import TokenLogprobs
+from atomesh.protocol.sampling import SamplingSpec
+
+GREEDY_BELOW = 1e-5  # vLLM's bound: a lower temperature is greedy
+VALUES_AT_ONCE = 2**24  # bounds each temporary to 64 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One token to choose: from which row of the logits, how, for which choice, and after which tokens."""
+
+    logits_row: int
+    spec: SamplingSpec
+    choice: int
+    prompt_token_ids: Sequence[int]
+    output_token_ids: Sequence[int]
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.spec.temperature < GREEDY_BELOW
+
+    @property
+    def uniform(self) -> float:
+        return uniform(self.spec.seed, self.choice, len(self.output_token_ids))
+
+
+class Sampler:
+    """Stateless; all of it runs on the device of the logits."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+
+    def sample(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | None]:
+        """One token for each of `rows` from `logits` [n, vocab], of any float dtype, which stay as they are.
+
+        A padded vocabulary's surplus columns are ignored. None means that no token can be chosen: the
+        row's logits are not finite, or the request's own constraints forbid every token.
+        """
+        at_once = max(1, VALUES_AT_ONCE // self._vocab_size)
+        chunks = (rows[start : start + at_once] for start in range(0, len(rows), at_once))
+        return [token for chunk in chunks for token in self._sample_chunk(logits, chunk)]
+
+    def _sample_chunk(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | None]:
+        raw = _take(logits[:, : self._vocab_size], [row.logits_row for row in rows]).float()
+        usable = _finite_rows(raw)
+        constrained = _constrain(raw, rows, usable)
+        token_ids = _choose(constrained, rows, usable)
+        logprobs = _logprobs(raw, rows, token_ids)
+        return [
+            None if token_id is None else SampledToken(token_id, logprobs.get(index))
+            for index, token_id in enumerate(token_ids)
+        ]
+
+
+def _take(matrix: Tensor, rows: Sequence[int]) -> Tensor:
+    """`matrix[rows]`, without a copy when that is the whole matrix."""
+    if list(rows) == list(range(len(matrix))):
+        return matrix
+    return matrix[torch.tensor(rows, dtype=torch.long, device=matrix.device)]
+
+
+def _finite_rows(raw: Tensor) -> set[int]:
+    sums = (
+        raw.sum(dim=-1).isfinite().tolist()
+    )  # a finite sum has finite terms; only a bad one is looked at closely
+    return {index for index, is_finite in enumerate(sums) if is_finite or bool(raw[index].isfinite().all())}
+
+
+def _constrain(raw: Tensor, rows: Sequence[SampleRow], usable: set[int]) -> Tensor:
+    """The logits to choose from; rows whose constraints leave nothing to choose leave `usable`."""
+    affected = [i for i in sorted(usable) if constrains(rows[i].spec, len(rows[i].output_token_ids))]
+    if not affected:
+        return raw
+    constrained = raw.clone()
+    for index in affected:
+        row = rows[index]
+        constrain(constrained[index], row.spec, History(row.prompt_token_ids, row.output_token_ids))
+    peaks = _take(constrained, affected).amax(dim=-1).isfinite().tolist()
+    usable.difference_update(index for index, is_finite in zip(affected, peaks, strict=True) if not is_finite)
+    return constrained
+
+
+def _choose(logits: Tensor, rows: Sequence[SampleRow], usable: set[int]) -> list[int | None]:
+    token_ids: list[int | None] = [None] * len(rows)
+    greedy = [index for index in sorted(usable) if rows[index].is_greedy]
+    random = [index for index in sorted(usable) if not rows[index].is_greedy]
+    if greedy:
+        for index, token_id in zip(greedy, argmax(_take(logits, greedy)).tolist(), strict=True):
+            token_ids[index] = token_id
+    if random:
+        drawn = _draw(_take(logits, random), [rows[index] for index in random])
+        for index, token_id in zip(random, drawn, strict=True):
+            token_ids[index] = token_id
+    return token_ids
+
+
+def _draw(logits: Tensor, rows: Sequence[SampleRow]) -> list[int]:
+    temperatures = logits.new_tensor([row.spec.temperature for row in rows]).unsqueeze(1)
+    scaled = (logits - logits.amax(dim=-1, keepdim=True)).div_(temperatures)
+    probabilities = scaled.softmax(dim=-1)
+    for index, row in enumerate(rows):
+        if truncates(row.spec):
+            truncate(probabilities[index], row.spec)
+    uniforms = torch.tensor([row.uniform for row in rows], dtype=torch.float64, device=logits.device)
+    return invert_cdf(probabilities, uniforms).tolist()
+
+
+def _logprobs(
+    raw: Tensor, rows: Sequence[SampleRow], token_ids: Sequence[int | None]
+) -> dict[int, TokenLogprobs]:
+    """By row, for the rows that ask for them; those that ask for as many are computed together."""
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for index, (row, token_id) in enumerate(zip(rows, token_ids, strict=True)):
+        if row.spec.logprobs is not None and token_id is not None:
+            groups.setdefault(row.spec.logprobs, []).append((index, token_id))
+    found: dict[int, TokenLogprobs] = {}
+    for top, members in groups.items():
+        indices = [index for index, _ in members]
+        entries = token_logprobs(_take(raw, indices), [token_id for _, token_id in members], top)
+        found.update(zip(indices, entries, strict=True))
+    return found
