@@ -66,7 +66,7 @@ def _completed_bad_words(bad_words: Sequence[Sequence[int]], output: Sequence[in
 
 
 def _penalise_repetition(logits: Tensor, penalty: float, history: History) -> None:
-    """Divide the positive, multiply the negative logits of all tokens seen (Keskar et al., arXiv:1909.05858)."""
+    """Divide positive and multiply negative logits of all tokens seen (Keskar et al., arXiv:1909.05858)."""
     ids = _ids((*history.prompt_token_ids, *history.output_token_ids), logits)
     seen = logits[ids]
     logits[ids] = torch.where(seen > 0, seen / penalty, seen * penalty)

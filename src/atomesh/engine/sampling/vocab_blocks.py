@@ -36,5 +36,6 @@ def invert_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
     inside = blocks[torch.arange(len(weights), device=weights.device), block_ids.squeeze(1)]
     inside_cdf = inside.double().cumsum(dim=-1)
     offsets = torch.searchsorted(inside_cdf, targets - before, right=True)
-    last_positive = torch.searchsorted(inside_cdf, inside_cdf[:, -1:])  # the two sums may differ by rounding
+    # A block's two sums may differ by rounding.
+    last_positive = torch.searchsorted(inside_cdf, inside_cdf[:, -1:].contiguous())
     return (block_ids * BLOCK + torch.minimum(offsets, last_positive)).squeeze(1)
