@@ -1,0 +1,188 @@
+"""The worker's end of the token plane: lets in gateways that know the secret, and does what they ask."""
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections import Counter
+from dataclasses import dataclass
+
+from atomesh.clock import Clock
+from atomesh.engine.engine_loop import EngineLoop
+from atomesh.engine.gateway_connection import GatewayConnection
+from atomesh.protocol.frames import (
+    Abort,
+    Answer,
+    Challenge,
+    FrameDecoder,
+    FrameError,
+    GatewayMessage,
+    Hello,
+    ResetPrefixCache,
+    Submit,
+    encode_frame,
+)
+from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
+from atomesh.protocol.worker import WorkerDescription
+
+_log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 128
+MAX_ANSWER_BYTES = 1024
+HANDSHAKE_S = 5.0
+HEARTBEAT_S = 0.25
+
+
+class HandshakeError(Exception):
+    """The peer did not prove that it knows the secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    secret: bytes
+    worker: WorkerDescription
+
+
+class TokenPlaneServer:
+    """`refusals` counts the connections that were cut off, by reason: handshake, frame, full."""
+
+    def __init__(self, identity: Identity, engine_loop: EngineLoop, clock: Clock) -> None:
+        self._identity = identity
+        self._engine_loop = engine_loop
+        self._clock = clock
+        self._peers: set[GatewayConnection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.refusals: Counter[str] = Counter()
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept gateways on a listening, non-blocking socket until cancelled; then cut all off."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                sock = await _accept(loop, listener)
+                self._welcome(sock, loop)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def beat(self) -> None:
+        """Tell the gateways that have heard nothing for a while that the engine is alive, until cancelled."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if not self._engine_loop.is_healthy:
+                continue
+            quiet_since = self._clock.now() - HEARTBEAT_S
+            for peer in self._peers:
+                if peer.last_sent <= quiet_since:
+                    peer.send(self._engine_loop.heartbeat())
+
+    @property
+    def is_flushed(self) -> bool:
+        """The kernel has taken all that was sent."""
+        return not any(peer.has_unsent for peer in self._peers)
+
+    def _welcome(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            self._refuse("full", f"{MAX_CONNECTIONS} connections are open")
+            sock.close()
+            return
+        task = loop.create_task(self._attend(GatewayConnection(sock, loop, self._clock)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend(self, connection: GatewayConnection) -> None:
+        """One connection's whole life."""
+        try:
+            await asyncio.wait_for(self._shake_hands(connection), HANDSHAKE_S)
+            self._peers.add(connection)
+            await self._obey(connection)
+        except (HandshakeError, TimeoutError) as error:
+            self._refuse("handshake", str(error) or f"no answer within {HANDSHAKE_S} s")
+        except FrameError as error:
+            self._refuse("frame", str(error))
+        except OSError as error:
+            _log.debug("a gateway's connection broke: %s", error)
+        finally:
+            self._peers.discard(connection)
+            self._engine_loop.drop(connection)
+            connection.close()
+
+    async def _shake_hands(self, connection: GatewayConnection) -> None:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        connection.send(encode_frame(Challenge(nonce)))
+        answer = await _first_message(connection)
+        secret = self._identity.secret
+        if not isinstance(answer, Answer) or not is_valid_proof(secret, "gateway", nonce, answer.proof):
+            raise HandshakeError("the gateway's proof is wrong: do both have the same secret?")
+        if len(answer.nonce) != NONCE_BYTES:
+            raise HandshakeError(f"the gateway's nonce has {len(answer.nonce)} bytes, not {NONCE_BYTES}")
+        connection.send(encode_frame(Hello(proof(secret, "worker", answer.nonce), self._identity.worker)))
+
+    async def _obey(self, connection: GatewayConnection) -> None:
+        decoder = FrameDecoder[GatewayMessage](GatewayMessage)
+        while data := await connection.receive():
+            for message in decoder.feed(data):
+                self._carry_out(message, connection)
+
+    def _carry_out(self, message: GatewayMessage, connection: GatewayConnection) -> None:
+        match message:
+            case Submit(request):
+                self._engine_loop.submit(connection, request)
+            case Abort(request_id):
+                self._engine_loop.abort(connection, request_id)
+            case ResetPrefixCache():
+                self._engine_loop.reset_prefix_cache()
+            case Answer():
+                raise FrameError("the gateway answered twice")
+
+    def _refuse(self, reason: str, detail: str) -> None:
+        self.refusals[reason] += 1
+        _log.warning("refused a gateway (%s, %d so far): %s", reason, self.refusals[reason], detail)
+
+
+async def _accept(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> socket.socket:
+    while True:
+        try:
+            sock, _ = await loop.sock_accept(listener)
+        except OSError as error:  # the peer is already gone, or the process has no free descriptor
+            _log.warning("could not accept a connection: %s", error)
+            await asyncio.sleep(0.1)
+            continue
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            _tune(sock)
+        return sock
+
+
+def _tune(sock: socket.socket) -> None:
+    """Send small frames at once, and notice a gateway whose host vanished without a word."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", 5),
+        ("TCP_KEEPINTVL", 2),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", 10_000),
+    ):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+async def _first_message(connection: GatewayConnection) -> GatewayMessage:
+    """The first message of a peer nobody knows yet, so that it may send no more than an answer needs."""
+    decoder = FrameDecoder[GatewayMessage](GatewayMessage)
+    received = 0
+    while received < MAX_ANSWER_BYTES:
+        data = await connection.receive()
+        if not data:
+            raise HandshakeError("the gateway left without an answer")
+        received += len(data)
+        if received > MAX_ANSWER_BYTES:
+            break
+        messages = decoder.feed(data)
+        if len(messages) == 1:
+            return messages[0]
+        if messages:
+            break
+    raise HandshakeError(f"more than one answer, or more than {MAX_ANSWER_BYTES} bytes")

@@ -1,0 +1,107 @@
+"""A worker: one engine in its own thread, served to gateways over the token plane."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from atomesh.clock import Clock
+from atomesh.engine.engine_loop import EngineLoop
+from atomesh.engine.listener import bound_address, forget, listen
+from atomesh.engine.token_plane import Identity, TokenPlaneServer
+from atomesh.protocol.address import Address
+
+if TYPE_CHECKING:
+    from atomesh.engine.engine import Engine
+
+_log = logging.getLogger(__name__)
+
+DRAIN_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """`drain_s` is how long running requests may go on after the worker was told to stop."""
+
+    identity: Identity
+    address: Address
+    drain_s: float
+
+
+class Worker:
+    """Serves until `stop`, or until the engine fails.
+
+    `run` binds the address, calls `on_ready` with it as bound (port 0 becomes a real one), and returns after
+    a clean stop. It raises ConfigurationError when the address cannot be bound, and the engine's own exception
+    when the engine has failed: then the process should end, and a new one start.
+    """
+
+    def __init__(self, engine: "Engine", options: WorkerOptions, clock: Clock) -> None:
+        self._options = options
+        self._engine = engine
+        self._clock = clock
+        self._stopping = asyncio.Event()
+        self._abandoned = asyncio.Event()
+        self._failure: Exception | None = None
+
+    def stop(self) -> None:
+        """Finish what runs, within `drain_s`; a second call ends at once. To be called in the event loop."""
+        if self._stopping.is_set():
+            self._abandoned.set()
+        self._stopping.set()
+
+    async def run(self, on_ready: Callable[[str], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_failure(error: Exception) -> None:
+            loop.call_soon_threadsafe(self._fail, error)
+
+        engine_loop = EngineLoop(self._engine, self._clock, on_failure)
+        self.token_plane = TokenPlaneServer(self._options.identity, engine_loop, self._clock)
+        with listen(self._options.address) as listener:
+            engine_loop.start()
+            try:
+                await self._serve(listener, engine_loop, on_ready)
+            finally:
+                await asyncio.to_thread(engine_loop.stop)
+                forget(self._options.address)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve(
+        self, listener: socket.socket, engine_loop: EngineLoop, on_ready: Callable[[str], None]
+    ) -> None:
+        tasks = (
+            asyncio.create_task(self.token_plane.serve(listener)),
+            asyncio.create_task(self.token_plane.beat()),
+            asyncio.create_task(self._until_stopped(engine_loop)),
+        )
+        on_ready(str(bound_address(listener, self._options.address)))
+        done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def _until_stopped(self, engine_loop: EngineLoop) -> None:
+        await self._stopping.wait()
+        engine_loop.drain()
+        deadline = self._clock.now() + self._options.drain_s
+        while not self._is_over(engine_loop, deadline):  # noqa: ASYNC110  what it waits for is in another thread
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    def _is_over(self, engine_loop: EngineLoop, deadline: float) -> bool:
+        return (
+            (engine_loop.is_drained and self.token_plane.is_flushed)
+            or self._failure is not None
+            or self._abandoned.is_set()
+            or self._clock.now() >= deadline
+        )
+
+    def _fail(self, error: Exception) -> None:
+        _log.error("the engine has failed", exc_info=error)
+        self._failure = error
+        self._stopping.set()

@@ -1,0 +1,135 @@
+"""The gateway's end of a token-plane connection: proves the secret, then sorts step frames by request."""
+
+import asyncio
+import secrets
+from collections import defaultdict
+from collections.abc import Callable
+from typing import cast
+
+from atomesh.errors import AtomeshError, EngineError, ServiceUnavailableError
+from atomesh.mesh.backends.request_stream import RequestStream
+from atomesh.protocol.frames import (
+    Abort,
+    Answer,
+    Challenge,
+    FrameDecoder,
+    FrameError,
+    GatewayMessage,
+    Heartbeat,
+    Hello,
+    StepFrame,
+    Submit,
+    WorkerMessage,
+    encode_frame,
+)
+from atomesh.protocol.generation import GenerationRequest, TokenDelta
+from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
+from atomesh.protocol.worker import LoadReport, WorkerDescription
+
+LoadListener = Callable[[LoadReport], None]
+
+
+class WorkerConnection(asyncio.Protocol):
+    """`hello` gives the worker once it has proved itself; `closed` is done when the connection is no more.
+
+    A fault of the peer closes the connection; `hello` then raises FrameError or ConnectionError.
+    """
+
+    def __init__(self, secret: bytes, on_load: LoadListener) -> None:
+        loop = asyncio.get_running_loop()
+        self.hello: asyncio.Future[WorkerDescription] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._secret = secret
+        self._on_load = on_load
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
+        self._streams: dict[str, RequestStream] = {}
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._decoder.feed(data):
+                self._hear(message)
+        except FrameError as error:
+            self._fail_hello(error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail_hello(ConnectionResetError("the worker closed the connection before its hello"))
+        for stream in self._streams.values():
+            stream.fail(_loss(stream))
+        self._streams.clear()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def close(self) -> None:
+        """Drop the connection; the worker aborts what it still computes for it."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def send(self, message: GatewayMessage) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode_frame(message))
+
+    def submit(self, request: GenerationRequest) -> RequestStream:
+        stream = RequestStream(request.n)
+        if self.closed.done():
+            stream.fail(_loss(stream))
+            return stream
+        self._streams[request.request_id] = stream
+        self.send(Submit(request))
+        return stream
+
+    def leave(self, request_id: str) -> None:
+        """Nobody waits for this request any more: forget it, and abort it if it is not over."""
+        stream = self._streams.pop(request_id, None)
+        if stream is not None and not stream.is_over:
+            self.send(Abort(request_id))
+
+    def fail_all(self, error: AtomeshError) -> None:
+        """End every running request with `error`, here and at the worker."""
+        for request_id, stream in tuple(self._streams.items()):
+            if not stream.is_over:
+                self.send(Abort(request_id))
+                stream.fail(error)
+
+    def _hear(self, message: WorkerMessage) -> None:
+        match message:
+            case StepFrame(deltas, load) if self.hello.done():
+                self._on_load(load)
+                self._sort(deltas)
+            case Heartbeat(load) if self.hello.done():
+                self._on_load(load)
+            case Challenge(nonce):
+                self.send(Answer(proof(self._secret, "gateway", nonce), self._nonce))
+            case Hello(given, worker) if not self.hello.done():
+                self._check(given)
+                self.hello.set_result(worker)
+            case _:
+                raise FrameError(f"a {type(message).__name__} out of turn")
+
+    def _check(self, given: bytes) -> None:
+        if not is_valid_proof(self._secret, "worker", self._nonce, given):
+            raise FrameError("the worker's proof is wrong: do both have the same secret?")
+
+    def _sort(self, deltas: list[TokenDelta]) -> None:
+        by_request: defaultdict[str, list[TokenDelta]] = defaultdict(list)
+        for delta in deltas:
+            by_request[delta.request_id].append(delta)
+        for request_id, own in by_request.items():
+            if (stream := self._streams.get(request_id)) is not None:
+                stream.push(own)
+
+    def _fail_hello(self, error: Exception) -> None:
+        if not self.hello.done():
+            self.hello.set_exception(error)
+            self.hello.exception()  # whoever waits hears of it; nobody may wait
+
+
+def _loss(stream: RequestStream) -> AtomeshError:
+    if stream.has_begun:
+        return EngineError("the worker that computed this answer was lost; send the request again")
+    return ServiceUnavailableError("the worker was lost before it answered; send the request again")
