@@ -1,0 +1,136 @@
+"""A request inside the engine, and the lines of tokens that answer it.
+
+    TokenSequence:  WAITING ──admit──▶ RUNNING ──stop, abort, error──▶ FINISHED
+                       ▲                  │
+                       └────preempt───────┘
+
+A request starts as one sequence that stands for all its choices. When its prompt is computed, it forks into one
+sequence a choice.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs
+
+if TYPE_CHECKING:
+    from atomesh.engine.core.batch import SampledToken
+    from atomesh.engine.core.stop import Stop
+    from atomesh.protocol.block_hash import BlockHash
+    from atomesh.protocol.sampling import SamplingSpec
+
+OrderKey = tuple[int, int, int]  # rank, arrival number, choice: the smaller goes first
+
+
+class SequenceState(Enum):
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class RequestState:
+    """What the choices of one request share. Times are in seconds on the engine's clock."""
+
+    request: GenerationRequest
+    arrival_s: float
+    sequences: "dict[int, TokenSequence]" = field(default_factory=dict)
+    scheduled_s: float | None = None
+    cached_tokens: int = 0
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    is_announced: bool = False
+
+    def delta(
+        self, choice: int, sampled: "SampledToken | None", stop: "Stop | None", now: float
+    ) -> TokenDelta:
+        """What goes out for one choice; the request's first delta also says what its prompt cost."""
+        logprobs = None if sampled is None or sampled.logprobs is None else [sampled.logprobs]
+        delta = TokenDelta(
+            request_id=self.request.request_id,
+            choice=choice,
+            token_ids=[] if sampled is None else [sampled.token_id],
+            logprobs=logprobs,
+            finish_reason=None if stop is None else stop.reason,
+            stop_token_id=None if stop is None else stop.stop_token_id,
+        )
+        if self.is_announced:
+            return delta
+        self.is_announced = True
+        return self._announce(delta, now)
+
+    def _announce(self, delta: TokenDelta, now: float) -> TokenDelta:
+        scheduled_s = self.arrival_s if self.scheduled_s is None else self.scheduled_s
+        wants_logprobs = self.request.sampling.prompt_logprobs is not None
+        return replace(
+            delta,
+            cached_tokens=self.cached_tokens,
+            prompt_logprobs=[None, *self.prompt_logprobs] if wants_logprobs else None,
+            timings=Timings(queue_s=scheduled_s - self.arrival_s, prefill_s=now - scheduled_s),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class TokenSequence:
+    """One line of tokens with its blocks. The KV of the first `num_computed_tokens` tokens lies in `block_table`.
+
+    `block_hashes` are those of the leading full blocks, as far as they were needed.
+    """
+
+    sequence_id: int
+    request: RequestState
+    choices: tuple[int, ...]
+    order_key: OrderKey
+    sampling: "SamplingSpec"
+    prompt_token_ids: list[int]
+    output_token_ids: list[int] = field(default_factory=list)
+    block_table: list[int] = field(default_factory=list)
+    block_hashes: "list[BlockHash]" = field(default_factory=list)
+    num_computed_tokens: int = 0
+    num_registered_blocks: int = 0
+    state: SequenceState = SequenceState.WAITING
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.prompt_token_ids) + len(self.output_token_ids) - self.num_computed_tokens
+
+    @property
+    def is_first_prefill(self) -> bool:
+        """Its prompt has not been answered yet: not even one token was sampled."""
+        return not self.output_token_ids
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        return self.sampling.prompt_logprobs is not None
+
+    def token_ids(self, start: int, end: int) -> list[int]:
+        """The tokens at positions start … end − 1, prompt and output alike."""
+        prompt_len = len(self.prompt_token_ids)
+        if start >= prompt_len:
+            return self.output_token_ids[start - prompt_len : end - prompt_len]
+        if end <= prompt_len:
+            return self.prompt_token_ids[start:end]
+        return self.prompt_token_ids[start:] + self.output_token_ids[: end - prompt_len]
+
+    def settle_prompt(self) -> None:
+        """The prompt's log-probabilities are complete; a later recomputation need not produce them again."""
+        if self.wants_prompt_logprobs:
+            self.sampling = replace(self.sampling, prompt_logprobs=None)
+
+    def branch(self, sequence_id: int, choice: int) -> "TokenSequence":
+        """A sequence for one choice, with the same prompt; it has no blocks yet."""
+        return TokenSequence(
+            sequence_id=sequence_id,
+            request=self.request,
+            choices=(choice,),
+            order_key=(self.order_key[0], self.order_key[1], choice),
+            sampling=self.sampling,
+            prompt_token_ids=self.prompt_token_ids,
+            block_hashes=self.block_hashes.copy(),
+        )

@@ -1,0 +1,35 @@
+"""When a choice ends. Stop strings need text and are the frontend's."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from atomesh.engine.core.request import TokenSequence
+    from atomesh.protocol.generation import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """`stop_token_id` is the entry of the caller's stop_token_ids that was hit; None for an EOS or a length."""
+
+    reason: "FinishReason"
+    stop_token_id: int | None = None
+
+
+LENGTH = Stop("length")
+END_OF_SEQUENCE = Stop("stop")
+
+
+def find_stop(sequence: "TokenSequence", max_model_len: int) -> Stop | None:
+    """Whether the sequence ends with its newest output token; a stop token wins over a length reached with it."""
+    spec = sequence.sampling
+    num_output_tokens = len(sequence.output_token_ids)
+    if num_output_tokens and num_output_tokens >= spec.min_tokens:
+        token_id = sequence.output_token_ids[-1]
+        if token_id in spec.eos_token_ids:
+            return END_OF_SEQUENCE
+        if token_id in spec.stop_token_ids:
+            return Stop("stop", token_id)
+    if num_output_tokens >= spec.max_tokens or sequence.num_tokens >= max_model_len:
+        return LENGTH
+    return None
