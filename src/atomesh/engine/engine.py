@@ -10,7 +10,7 @@ from atomesh.errors import InvalidRequestError
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FAILURE = "the engine could not compute this request; it was removed, and the engine goes on"
 
@@ -25,7 +25,7 @@ class Engine:
         self._clock = clock
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request. Raises InvalidRequestError or ContextLengthError if it can never be computed to its end."""
+        """Queue a request; InvalidRequestError or ContextLengthError if it can never run to its end."""
         vocab_size = self.description.vocab_size
         for token_id in (min(request.prompt_token_ids, default=0), max(request.prompt_token_ids, default=0)):
             if not 0 <= token_id < vocab_size:
@@ -36,14 +36,14 @@ class Engine:
         self._scheduler.add(request, self._clock.now())
 
     def abort(self, request_id: str) -> None:
-        """End a request and free its blocks at once; nothing more is heard of it. An unknown id is ignored."""
+        """End a request and free its blocks at once, without a word. An unknown id is ignored."""
         self._scheduler.abort(request_id)
 
     def has_work(self) -> bool:
         return self._scheduler.has_work()
 
     def step(self) -> list[TokenDelta]:
-        """Compute one batch; what it brought for each choice. No request's failure is raised: it is in its delta."""
+        """Compute one batch; what it brought for each choice. A request's failure is a delta, never raised."""
         batch = self._scheduler.schedule(self._clock.now())
         if not batch.sequences:
             return []
@@ -68,20 +68,20 @@ class Engine:
         try:
             return self._executor.execute(batch)
         except Exception:
-            _log.exception("a batch of %d sequences failed", len(batch.sequences))
+            log.exception("a batch of %d sequences failed", len(batch.sequences))
         if len(batch.sequences) == 1:
             return StepResult({batch.sequences[0].sequence_id: SequenceOutcome(error=FAILURE)})
         return self._execute_one_by_one(batch)
 
     def _execute_one_by_one(self, batch: ScheduledBatch) -> StepResult:
-        """Find out who spoils the batch. The block copies go first, until one attempt that includes them has passed."""
+        """Find out who spoils the batch. The block copies go along until an attempt with them has passed."""
         outcomes: dict[int, SequenceOutcome] = {}
         copies = batch.copies
         for sequence in batch.sequences:
             try:
                 result = self._executor.execute(ScheduledBatch((sequence,), copies))
             except Exception:
-                _log.exception("sequence %d fails alone and is removed", sequence.sequence_id)
+                log.exception("sequence %d fails alone and is removed", sequence.sequence_id)
                 outcomes[sequence.sequence_id] = SequenceOutcome(error=FAILURE)
             else:
                 outcomes.update(result.outcomes)

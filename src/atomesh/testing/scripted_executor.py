@@ -1,8 +1,8 @@
 """An executor without a model: it keeps a pool of what was written where, and answers by a script.
 
-What it hands to the script is the history that it reads back through the block table, so a block that was shared,
-copied, freed or reused wrongly shows as a wrong token, as it would with a real model. Reading a slot that was never
-written, or written by nobody who had this history before it, raises.
+What it hands to the script is the history that it reads back through the block table, so a block that was
+shared, copied, freed or reused wrongly shows, as it would with a real model: reading a slot that was never
+written, or written after another history, raises.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def token_from_list(prompt_len: int, token_ids: Sequence[int]) -> NextToken:
 
 
 class ScriptedExecutor:
-    """`fails` is asked about every scheduled sequence; where it says yes, the whole batch raises RuntimeError."""
+    """Where `fails` says yes to a scheduled sequence, the whole batch raises RuntimeError."""
 
     def __init__(
         self,

@@ -1,13 +1,15 @@
 """Who may enter, and who goes first."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from atomesh.errors import ContextLengthError, InvalidRequestError
 from atomesh.protocol.sampling import MAX_CHOICES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from atomesh.engine.core.request import OrderKey, TokenSequence
     from atomesh.protocol.generation import GenerationRequest
 
@@ -17,7 +19,7 @@ ARRIVALS_PER_PRIORITY = 1024
 
 
 def rank_of(policy: Policy, priority: int, arrival: int) -> int:
-    """The smaller goes first. One step of priority outweighs this many later arrivals, and no more: nobody starves."""
+    """The smaller goes first. A step of priority outweighs so many arrivals, no more: nobody starves."""
     return arrival if policy == "fcfs" else arrival + ARRIVALS_PER_PRIORITY * priority
 
 
@@ -87,7 +89,7 @@ class SequenceQueue:
 
     def check_invariants(self) -> None:
         keys = [sequence.order_key for sequence in self._sequences]
-        if any(first >= second for first, second in zip(keys, keys[1:], strict=False)):
+        if any(first >= second for first, second in pairwise(keys)):
             raise AssertionError("a queue is out of order")
 
 

@@ -39,7 +39,10 @@ class BlockPool:
         return block in self._idle
 
     def take(self) -> int:
-        """A blank block, held once; forgets the least recently used prefix if it must. Raises IndexError when all are held."""
+        """A blank block, held once; the least recently used prefix is forgotten for it if need be.
+
+        Raises IndexError when all blocks are held.
+        """
         if self._free:
             block = self._free.pop()
         elif self._idle:
@@ -57,7 +60,7 @@ class BlockPool:
         self._references[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """One holder less for each block of a chain, its tail first, so that tails are forgotten before their heads."""
+        """One holder less for each block of a chain, tail first, so that tails are forgotten before heads."""
         for block in reversed(blocks):
             if self._references[block] <= 0:
                 raise ValueError(f"block {block} is released, but nobody holds it")

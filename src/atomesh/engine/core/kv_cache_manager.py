@@ -1,8 +1,9 @@
 """Gives sequences their blocks: finds cached prefixes, grows block tables, shares blocks between branches.
 
-A sequence gets the blocks of all its known tokens when it is admitted, or none at all, so that no two half-computed
-prompts ever wait for each other. A sequence's full computed blocks are always the registered ones: whoever computes
-a prefix that another has registered meanwhile switches to that block. So a registered block's parent is registered too.
+A sequence gets the blocks of all its known tokens when it is admitted, or none at all, so that no two
+half-computed prompts ever wait for each other. A sequence's full computed blocks are always the registered
+ones: whoever computes a prefix that another has registered meanwhile switches to that block. So a registered
+block's parent is registered too.
 """
 
 from collections import Counter
@@ -37,7 +38,7 @@ class KVCacheManager:
         return self._pool.num_idle
 
     def match(self, sequence: "TokenSequence") -> list[int]:
-        """Cached blocks of the sequence's longest known prefix; at least one token is left to compute. Takes nothing."""
+        """Cached blocks of the longest known prefix that leaves a token to compute. Takes nothing."""
         if not self._is_caching or sequence.wants_prompt_logprobs:
             return []
         num_blocks = (sequence.num_tokens - 1) // self.block_size
@@ -45,7 +46,7 @@ class KVCacheManager:
         return self._cache.longest_match(sequence.block_hashes[:num_blocks])
 
     def admit(self, sequence: "TokenSequence", matched: list[int], reserve: int) -> bool:
-        """Blocks for all known tokens of the sequence, the `matched` ones shared; False if fewer than `reserve` would be left."""
+        """Blocks for all known tokens, the `matched` ones shared; False if less than `reserve` would be left."""
         missing = -(-sequence.num_tokens // self.block_size) - len(matched)
         revived = sum(map(self._pool.is_idle, matched))
         if missing + revived + reserve > self._pool.num_available:
@@ -58,7 +59,7 @@ class KVCacheManager:
         return True
 
     def grow(self, sequence: "TokenSequence", copies: list[BlockCopy]) -> bool:
-        """Room of its own for the sequence's last token; False if no block is left. May append to `copies`."""
+        """Room of its own for the sequence's last token; False if no block is left. May add to `copies`."""
         table = sequence.block_table
         index = (sequence.num_tokens - 1) // self.block_size
         is_missing = index == len(table)
@@ -86,7 +87,7 @@ class KVCacheManager:
         sequence.num_registered_blocks = num_full
 
     def fork(self, parent: "TokenSequence", branch: "TokenSequence") -> None:
-        """The branch shares all of its parent's blocks; `grow` gives it a copy of the last one when it must write there."""
+        """The branch shares its parent's blocks; `grow` copies the last one before the branch writes there."""
         for block in parent.block_table:
             self._pool.hold(block)
         branch.block_table = parent.block_table.copy()

@@ -32,7 +32,7 @@ class PrefixCache:
         return blocks
 
     def insert(self, block_hash: BlockHash, block: int) -> None:
-        """`block`, full and computed, holds the prefix that ends with `block_hash`; neither may be known yet."""
+        """`block`, full and computed, holds the prefix that ends with `block_hash`; neither is known yet."""
         if block_hash in self._block_by_hash or block in self._hash_by_block:
             raise ValueError(f"block {block} or its prefix is already in the cache")
         self._block_by_hash[block_hash] = block

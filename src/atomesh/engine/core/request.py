@@ -4,8 +4,8 @@
                        ▲                  │
                        └────preempt───────┘
 
-A request starts as one sequence that stands for all its choices. When its prompt is computed, it forks into one
-sequence a choice.
+A request starts as one sequence that stands for all its choices. When its prompt is computed, it forks into
+one sequence a choice.
 """
 
 from dataclasses import dataclass, field
@@ -74,9 +74,10 @@ class RequestState:
 
 @dataclass(slots=True, eq=False)
 class TokenSequence:
-    """One line of tokens with its blocks. The KV of the first `num_computed_tokens` tokens lies in `block_table`.
+    """One line of tokens with its blocks.
 
-    `block_hashes` are those of the leading full blocks, as far as they were needed.
+    The KV of the first `num_computed_tokens` tokens lies in `block_table`. `block_hashes` are those of the
+    leading full blocks, as far as they were needed.
     """
 
     sequence_id: int

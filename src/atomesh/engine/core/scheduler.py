@@ -1,8 +1,8 @@
-"""Decides what each engine step computes, and what its result means. Pure: time comes in as `now`, in seconds.
+"""Decides what each engine step computes, and what its result means. Time comes in as `now`, in seconds.
 
-One step mixes decodes and prefill chunks under one token budget: decodes first, so that no prompt stalls a running
-stream; then prompts under way; then new ones, in order. Nothing newer enters while an older sequence waits, and only
-the last in order is ever preempted, so the first always advances and everybody ends.
+One step mixes decodes and prefill chunks under one token budget: decodes first, so that no prompt stalls a
+running stream; then prompts under way; then new ones, in order. Nothing newer enters while an older sequence
+waits, and only the last in order is ever preempted, so the first always advances and everybody ends.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ GROWTH_RESERVE = 100  # a new sequence must leave one block in so many free whil
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Limits of one engine: lengths and budget in tokens, `block_size` in tokens, `num_blocks` in KV blocks."""
+    """Limits of one engine: lengths, budget and `block_size` in tokens, `num_blocks` in KV blocks."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -81,7 +81,7 @@ class Scheduler:
         self._totals = Totals()
 
     def add(self, request: GenerationRequest, now: float) -> None:
-        """Queue a request. Raises InvalidRequestError or ContextLengthError for one that can never run to its end."""
+        """Queue a request; InvalidRequestError or ContextLengthError if it can never run to its end."""
         config = self.config
         if request.request_id in self._requests:
             raise InvalidRequestError(
@@ -114,7 +114,7 @@ class Scheduler:
         return bool(self._requests)
 
     def schedule(self, now: float) -> ScheduledBatch:
-        """The next step's batch, empty only when there is no work. Each batch must be answered with `update`."""
+        """The next step's batch, empty only when there is no work. Answer each batch with `update`."""
         plan = StepPlan(self.config.max_num_batched_tokens)
         self._schedule_decodes(plan)
         self._schedule_prefills(plan)
@@ -168,7 +168,7 @@ class Scheduler:
                 plan.take(sequence, 1)
 
     def _make_room(self, sequence: TokenSequence, plan: StepPlan) -> bool:
-        """Room for the sequence's last token, if need be at the cost of the last in order; False if that is itself."""
+        """Room for its last token, if need be at the cost of the last in order; False if that is itself."""
         while not self._kv.grow(sequence, plan.copies):
             victim = self._running.last
             self._send_to_wait(victim)
@@ -245,7 +245,7 @@ class Scheduler:
             deltas += self._fork(sequence, outcome.sampled, now)
 
     def _fork(self, parent: TokenSequence, sampled: tuple[SampledToken, ...], now: float) -> list[TokenDelta]:
-        """Split a sequence whose prompt is computed into one for each of its choices; those beyond the seats wait."""
+        """Split a sequence whose prompt is computed, one for each choice; those beyond the seats wait."""
         branches = self._branches(parent)
         tokens = sampled or (None,) * len(branches)
         deltas = [self._append(branch, token, now) for branch, token in zip(branches, tokens, strict=True)]
@@ -306,7 +306,7 @@ class Scheduler:
             del self._requests[state.request.request_id]
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the books are wrong: no block, sequence or request may be lost or counted twice."""
+        """Raises AssertionError if a block, sequence or request is lost or counted twice."""
         self._waiting.check_invariants()
         self._running.check_invariants()
         if len(self._running) > self.config.max_num_seqs:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """`stop_token_id` is the entry of the caller's stop_token_ids that was hit; None for an EOS or a length."""
+    """`stop_token_id` is the entry of the caller's stop_token_ids that was hit; None for EOS and length."""
 
     reason: "FinishReason"
     stop_token_id: int | None = None
@@ -21,7 +21,7 @@ END_OF_SEQUENCE = Stop("stop")
 
 
 def find_stop(sequence: "TokenSequence", max_model_len: int) -> Stop | None:
-    """Whether the sequence ends with its newest output token; a stop token wins over a length reached with it."""
+    """Whether the sequence ends with its newest token; a stop token wins over a length reached with it."""
     spec = sequence.sampling
     num_output_tokens = len(sequence.output_token_ids)
     if num_output_tokens and num_output_tokens >= spec.min_tokens:
