@@ -1,0 +1,73 @@
+"""What all families share: embed the tokens, run the layers, turn chosen rows into logits."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+from atomesh.engine.layers.forward_batch import BatchAttention, ForwardBatch
+from atomesh.engine.layers.norm import RMSNorm
+from atomesh.engine.layers.rotary import RotaryEmbedding, RotaryRows
+from atomesh.engine.layers.weight_slot import TensorFactory, WeightSlot
+from atomesh.model_files.config import ModelConfig
+
+
+class DecoderLayer(Protocol):
+    def __call__(self, hidden: torch.Tensor, rotary: RotaryRows, attention: BatchAttention) -> torch.Tensor:
+        """[tokens, hidden] to the same; may work in place."""
+        ...
+
+    def slots(self) -> Iterator[WeightSlot]:
+        """Every weight of the layer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderParts:
+    """`rotary[i]` rotates the queries and keys of `layers[i]`; layers of one kind share theirs."""
+
+    layers: Sequence[DecoderLayer]
+    rotary: Sequence[RotaryEmbedding]
+    norm: RMSNorm
+    embedding_scale: float | None = None
+
+
+class Decoder:
+    def __init__(self, config: ModelConfig, factory: TensorFactory, parts: DecoderParts) -> None:
+        self._parts = parts
+        self._dtype = factory.dtype
+        self._softcap = config.logits_softcap
+        self._embedding = factory.empty(config.vocab_size, config.hidden_size)
+        self._is_tied = config.tie_embeddings
+        self._head = (
+            self._embedding if self._is_tied else factory.empty(config.vocab_size, config.hidden_size)
+        )
+
+    def hidden_states(self, batch: ForwardBatch) -> torch.Tensor:
+        """[tokens, hidden], before the last norm; writes the KV of the batch's tokens."""
+        hidden = functional.embedding(batch.token_ids, self._embedding)
+        if self._parts.embedding_scale is not None:
+            hidden.mul_(torch.tensor(self._parts.embedding_scale, dtype=self._dtype))
+        rows = {
+            rotary: rotary.rows(batch.positions, self._dtype) for rotary in dict.fromkeys(self._parts.rotary)
+        }
+        for layer, rotary in zip(self._parts.layers, self._parts.rotary, strict=True):
+            hidden = layer(hidden, rows[rotary], batch.attention)
+        return hidden
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[rows, hidden] to [rows, vocabulary]."""
+        logits = functional.linear(self._parts.norm(hidden), self._head)
+        if self._softcap is None:
+            return logits
+        return logits.div_(self._softcap).tanh_().mul_(self._softcap)
+
+    def slots(self) -> Iterator[WeightSlot]:
+        yield WeightSlot("model.embed_tokens.weight", self._embedding)
+        for layer in self._parts.layers:
+            yield from layer.slots()
+        yield from self._parts.norm.slots()
+        if not self._is_tied:
+            yield WeightSlot("lm_head.weight", self._head)
