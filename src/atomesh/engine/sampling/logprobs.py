@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from atomesh.engine.sampling.vocab_blocks import BLOCK, into_blocks, largest_values
 from atomesh.protocol.generation import TokenLogprobs
 
 
@@ -40,19 +41,22 @@ def prompt_logprobs(logits: Tensor, targets: Sequence[int], top: int) -> list[To
 
 def _ranks(values: Tensor, targets: Tensor) -> Tensor:
     own = values.gather(1, targets)
-    ids = torch.arange(values.shape[1], device=values.device)
-    ahead = (values > own) | ((values == own) & (ids < targets))
-    return ahead.sum(dim=-1) + 1
+    blocks = into_blocks(values, padding=-torch.inf)
+    row, block = (blocks.amax(dim=-1) >= own).nonzero().unbind(1)
+    inside, ids = blocks[row, block], block.unsqueeze(1) * BLOCK + torch.arange(BLOCK, device=values.device)
+    ahead = (inside > own[row]) | ((inside == own[row]) & (ids < targets[row]))
+    return torch.ones_like(targets[:, 0]).index_add_(0, row, ahead.sum(dim=-1))
 
 
 def _top_ids(values: Tensor, top: int) -> Tensor:
     """The ids of each row's `top` largest values, best first, among equals the lower id: [rows, top]."""
-    largest, ids = values.topk(min(top + 1, values.shape[1]), dim=-1)
-    has_ties = (largest[:, 1:] == largest[:, :-1]).any(dim=-1)  # topk leaves their order open
+    if top == 0:
+        return torch.empty((len(values), 0), dtype=torch.long, device=values.device)
+    largest, ids = largest_values(values, min(top + 1, values.shape[1]))
+    has_ties = (largest[:, 1:] == largest[:, :-1]).any(dim=-1)
     ids = ids[:, :top]
-    if top:
-        for row in has_ties.nonzero().squeeze(1).tolist():
-            candidates = (values[row] >= largest[row, top - 1]).nonzero().squeeze(1)
-            order = values[row][candidates].sort(descending=True, stable=True).indices
-            ids[row] = candidates[order[:top]]
+    for row in has_ties.nonzero().squeeze(1).tolist():
+        candidates = (values[row] >= largest[row, top - 1]).nonzero().squeeze(1)
+        order = values[row][candidates].sort(descending=True, stable=True).indices
+        ids[row] = candidates[order[:top]]
     return ids

@@ -22,6 +22,18 @@ def argmax(rows: Tensor) -> Tensor:
     return best_block * BLOCK + inside
 
 
+def largest_values(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Each row's `k` largest values, descending, and their ids, equals in any order: [rows, k] twice."""
+    blocks = into_blocks(rows, padding=-torch.inf)
+    if k >= blocks.shape[1]:
+        values, ids = rows.topk(k, dim=-1)
+        return values, ids
+    block_ids = blocks.amax(dim=-1).topk(k, dim=-1).indices.unsqueeze(-1)  # no other block can hold one
+    inside = blocks.gather(1, block_ids.expand(-1, -1, BLOCK)).flatten(1)
+    values, positions = inside.topk(k, dim=-1)
+    return values, block_ids.squeeze(-1).gather(1, positions // BLOCK) * BLOCK + positions % BLOCK
+
+
 def invert_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
     """The id at which each row's running sum first exceeds its share `uniforms` in [0, 1) of the whole.
 

@@ -16,7 +16,7 @@ def ranking(row: list[float]) -> list[int]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("top", [0, 1, 5, 20])
-@pytest.mark.parametrize("vocab", [30, 1000])
+@pytest.mark.parametrize("vocab", [30, 1000, 6000])
 def test_logprob_rank_and_top_are_exact(dtype: torch.dtype, top: int, vocab: int) -> None:
     generator = torch.Generator().manual_seed(top)
     logits = (torch.randn(16, vocab, generator=generator) * 4).to(dtype)

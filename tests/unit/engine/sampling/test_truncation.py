@@ -70,7 +70,7 @@ def test_small_examples(rules: dict[str, float], ids: list[int]) -> None:
     assert kept(DYADIC, **rules) == ids
 
 
-@pytest.mark.parametrize("vocab", [3, 256, 1000, 5000])
+@pytest.mark.parametrize("vocab", [3, 256, 1000, 5000, 12000])
 @pytest.mark.parametrize("quantised", [False, True])
 def test_equals_the_definition(vocab: int, quantised: bool) -> None:
     generator = torch.Generator().manual_seed(vocab)

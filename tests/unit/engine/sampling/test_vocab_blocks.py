@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from atomesh.engine.sampling.vocab_blocks import argmax, into_blocks, invert_cdf
+from atomesh.engine.sampling.vocab_blocks import argmax, into_blocks, invert_cdf, largest_values
 
 BELOW_ONE = 1.0 - 2.0**-53
 VOCABULARIES = [1, 2, 255, 256, 257, 1000, 1024]
@@ -75,3 +75,22 @@ def test_a_row_does_not_depend_on_the_others() -> None:
     together = invert_cdf(weights, uniforms).tolist()
     alone = [invert_cdf(weights[i : i + 1], uniforms[i : i + 1]).item() for i in range(33)]
     assert together == alone
+
+
+@pytest.mark.parametrize("vocab", [300, 2560, 3001])
+@pytest.mark.parametrize("k", [1, 5, 11, 300])
+def test_largest_values_are_topks(vocab: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(vocab + k)
+    rows = torch.stack([torch.randperm(vocab, generator=generator).float() for _ in range(9)])  # no ties
+    values, ids = largest_values(rows, k)
+    expected = rows.topk(k)
+    assert values.equal(expected.values)
+    assert ids.equal(expected.indices)
+
+
+def test_largest_values_of_equals_are_the_equals() -> None:
+    rows = torch.randint(0, 3, (5, 5120), generator=torch.Generator().manual_seed(0)).float()
+    values, ids = largest_values(rows, 12)
+    assert values.equal(rows.topk(12).values)
+    assert rows.gather(1, ids).equal(values)
+    assert all(len(set(row)) == 12 for row in ids.tolist())
