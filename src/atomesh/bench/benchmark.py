@@ -1,0 +1,78 @@
+"""A whole run: warm up and learn the server's dialect, send the load, sum up."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from atomesh.bench.dialect import notices
+from atomesh.bench.failures import RequestFailed
+from atomesh.bench.goodput import Objectives
+from atomesh.bench.load import Load
+from atomesh.bench.record import RequestRecord
+from atomesh.bench.sender import Sender
+from atomesh.bench.statistics import Figures, summarise
+from atomesh.bench.workload import PlannedRequest, warmup_request
+from atomesh.errors import ConfigurationError
+
+MAX_START_LAG_S = 0.01
+
+
+class Watcher(Protocol):
+    """Whoever shows how far the run is."""
+
+    def warming_up(self) -> None: ...
+    def started(self, total: int) -> None: ...
+    def recorded(self, record: RequestRecord) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """`requests` in order of arrival; `concurrency` None for no limit; `warmups` at least 1."""
+
+    requests: Sequence[PlannedRequest]
+    concurrency: int | None
+    objectives: Objectives
+    warmups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    figures: Figures
+    records: tuple[RequestRecord, ...]
+    unfinished: int
+    notices: tuple[str, ...]
+
+
+async def run_benchmark(
+    benchmark: Benchmark, sender: Sender, watcher: Watcher, stop: asyncio.Event
+) -> Outcome:
+    """Raises ConfigurationError when the server cannot answer even the first warm-up."""
+    watcher.warming_up()
+    sender = await _warmed_up(sender, benchmark)
+    watcher.started(len(benchmark.requests))
+    load = Load(sender.send, sender.clock, benchmark.concurrency)
+    result = await load.run(benchmark.requests, watcher.recorded, stop)
+    figures = summarise(result.records, result.duration_s, benchmark.objectives)
+    found = [*notices(sender.dialect), *_lag_notices(figures, benchmark)]
+    return Outcome(figures, result.records, result.unfinished, tuple(found))
+
+
+async def _warmed_up(sender: Sender, benchmark: Benchmark) -> Sender:
+    like = benchmark.requests[0]
+    try:
+        dialect = await sender.find_dialect(warmup_request(like, 0))
+    except RequestFailed as failure:
+        raise ConfigurationError(f"the server fails on the first request: {failure}") from failure
+    sender = replace(sender, dialect=dialect)
+    for index in range(1, benchmark.warmups):
+        await sender.send(warmup_request(like, index), sender.clock.now())
+    return sender
+
+
+def _lag_notices(figures: Figures, benchmark: Benchmark) -> list[str]:
+    is_paced = benchmark.concurrency is None and benchmark.requests[-1].at_s > 0
+    lag = figures.start_lag
+    if not is_paced or lag is None or lag.p99 <= MAX_START_LAG_S:
+        return []
+    return [f"1 % of the requests were sent {lag.p99 * 1000:.0f} ms late or later: this machine is too busy"]
