@@ -4,7 +4,7 @@ Every failure, of the network or of the server, is a RequestFailed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any
@@ -64,7 +64,7 @@ class OpenAIClient:
 
     async def pieces(
         self, path: str, body: Mapping[str, Any], stream: CompletionStream, *, timeout_s: float | None
-    ) -> AsyncIterator[Piece]:
+    ) -> AsyncGenerator[Piece, None]:
         """What each event brings, as it comes; the caller asks `stream` for the whole once this has ended."""
         async with _failures_translated(timeout_s), self._open("POST", path, body) as response:
             _require_event_stream(response)

@@ -60,7 +60,7 @@ def _advice(url: str, failure: RequestFailed) -> str:
         return f"the server at {url} refuses the API key; give one with --api-key or OPENAI_API_KEY"
     if failure.status is None:
         return (
-            f"no OpenAI-compatible server answers at {url} ({failure}); start one with `atomesh serve`, "
-            "or name another with --url"
+            f"no OpenAI-compatible server answers at {url}; start one with `atomesh serve`, "
+            f"or name another with --url ({failure})"
         )
     return f"the server at {url} cannot list its models: {failure}"

@@ -106,7 +106,7 @@ def record_to_json(record: RequestRecord, start_s: float) -> dict[str, Any]:
 
 def _head(report: Report) -> Iterator[str]:
     settings, figures = report.settings, report.figures
-    yield f"{settings.model} at {settings.url}, {settings.endpoint}: {settings.workload}, seed {settings.seed}"
+    yield f"{settings.model} at {settings.url} ({settings.endpoint}): {settings.workload}"
     yield _title(" Serving Benchmark Result ", "=")
     yield _count("Successful requests:", figures.completed)
     yield _count("Failed requests:", figures.failed)

@@ -124,7 +124,7 @@ def make_plan(server: ServerOptions, requests: RequestOptions, load: LoadOptions
             raise ConfigurationError(f"{name} is {value}; it must be at least 1")
     if load.trace is None:
         planned = _plan_synthetic(requests, load)
-        words = f"{requests.lengths} lengths, {requests.input_len} in, {requests.output_len} out"
+        words = f"{requests.lengths} lengths, {requests.input_len} tokens in, {requests.output_len} out"
     else:
         planned = _plan_trace(load.trace, requests, load)
         words = f"trace {load.trace.name}"
