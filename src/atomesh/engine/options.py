@@ -16,8 +16,8 @@ BLOCK_SIZES = (16, 32)
 class EngineOptions:
     """Lengths in tokens, memory in bytes. `cuda` also means AMD's GPUs, through ROCm's PyTorch.
 
-    None: `max_model_len` follows from the model and the pool, `kv_memory` from the free memory, and `threads` is
-    PyTorch's choice. Raises ConfigurationError, which names the option, its value and its range.
+    None: `max_model_len` follows from the model and the pool, `kv_memory` from the free memory, and `threads`
+    is PyTorch's choice. Raises ConfigurationError, which names the option, its value and its range.
     """
 
     dtype: DtypeChoice = "auto"

@@ -15,7 +15,7 @@ def dense_attention(
     values: torch.Tensor,
     mask: torch.Tensor | None,
 ) -> torch.Tensor:
-    """`query` […, m, head_dim]; `keys` and `values` […, n, head_dim]; `mask`, added to the scores, […, m, n]."""
+    """`query` […, m, head_dim]; `keys`, `values` […, n, head_dim]; `mask`, added to the scores, […, m, n]."""
     if shape.softcap is None:
         return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=shape.scale)
     scores = (query @ keys.transpose(-1, -2)).float() * shape.scale
@@ -28,8 +28,8 @@ def dense_attention(
 class BandMasks:
     """Additive masks of a causal band, cut out of one matrix a window, which grows to the longest context.
 
-    The matrix has one column a position and its last row sees up to the last column, so that a tile of the last
-    m queries over the last n keys is its lower right corner.
+    The matrix has one column a position and its last row sees up to the last column, so that a tile of the
+    last m queries over the last n keys is its lower right corner.
     """
 
     def __init__(self, tile_rows: int, dtype: torch.dtype, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Attention of a mixed batch in plain PyTorch: prompts one by one in tiles of queries, single tokens grouped."""
+"""Attention of a mixed batch in plain PyTorch: prompts one by one in tiles, single tokens in groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

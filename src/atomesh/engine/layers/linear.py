@@ -19,7 +19,7 @@ class LinearPart:
 
 
 class Linear:
-    """y = x Wᵀ + b, where W stacks the rows of the parts; a part without bias has zeros if another has one."""
+    """y = x Wᵀ + b, where W stacks the rows of the parts; b is zero for a part that has none."""
 
     def __init__(self, parts: tuple[LinearPart, ...], input_size: int, factory: TensorFactory) -> None:
         self._parts = parts

@@ -1,0 +1,103 @@
+"""Put an engine together: device, weights, KV pool, scheduler."""
+
+import logging
+
+import torch
+
+from atomesh.clock import Clock
+from atomesh.engine.attention.shape import AttentionShape
+from atomesh.engine.attention.torch_attention import TorchAttention
+from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
+from atomesh.engine.engine import Engine
+from atomesh.engine.execution.device import choose_device, choose_dtype, dtype_name
+from atomesh.engine.execution.kv_pool import KVPool
+from atomesh.engine.execution.kv_sizing import KVSize, block_bytes, context_limit, size_kv_pool
+from atomesh.engine.execution.local_executor import LocalExecutor
+from atomesh.engine.execution.memory import free_memory
+from atomesh.engine.execution.model_runner import ModelRunner
+from atomesh.engine.layers.weight_slot import TensorFactory
+from atomesh.engine.models.decoder import Decoder
+from atomesh.engine.models.registry import build_model
+from atomesh.engine.options import EngineOptions
+from atomesh.engine.weights.loader import load_weights
+from atomesh.engine.weights.source import WeightSource
+from atomesh.model_files.checkpoint import Checkpoint
+from atomesh.model_files.config import ModelConfig
+from atomesh.protocol.block_hash import BlockHasher
+from atomesh.protocol.worker import ModelDescription
+
+log = logging.getLogger(__name__)
+
+
+def build_engine(
+    checkpoint: Checkpoint, options: EngineOptions, *, secret: bytes, served_name: str, clock: Clock
+) -> Engine:
+    """Load the weights and take the KV pool; `secret` keys the block hashes.
+
+    Raises ConfigurationError when the machine, the options and the model do not go together, and
+    ModelFileError when the weights are not what their configuration says.
+    """
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    config = checkpoint.config
+    device = choose_device(options.device)
+    factory = TensorFactory(choose_dtype(options.dtype, device), device)
+    model = build_model(config, factory)
+    load_weights(model, WeightSource(checkpoint))
+    size = _size(config, options, factory)
+    description = ModelDescription(
+        name=served_name,
+        path=str(checkpoint.path),
+        architecture=checkpoint.architecture,
+        dtype=dtype_name(factory.dtype),
+        vocab_size=config.vocab_size,
+        max_model_len=size.max_model_len,
+        eos_token_ids=config.eos_token_ids,
+        block_size=options.block_size,
+        num_blocks=size.num_blocks,
+    )
+    hashed_model = "\0".join((description.name, description.architecture, description.dtype))
+    return Engine(
+        Scheduler(_scheduler_config(options, size), BlockHasher(secret, hashed_model, options.block_size)),
+        _executor(model, config, size, options.block_size, factory),
+        clock,
+        description,
+    )
+
+
+def _size(config: ModelConfig, options: EngineOptions, factory: TensorFactory) -> KVSize:
+    limit = context_limit(config)
+    bytes_per_block = block_bytes(config, options.block_size, factory.dtype.itemsize)
+    size = size_kv_pool(options, limit, bytes_per_block, free_memory(factory.device))
+    if options.max_model_len is None and size.max_model_len < limit:
+        log.warning(
+            "max_model_len is %d tokens, as many as the KV pool holds, not the model's %d; raise kv_memory",
+            size.max_model_len,
+            limit,
+        )
+    return size
+
+
+def _scheduler_config(options: EngineOptions, size: KVSize) -> SchedulerConfig:
+    budget = options.max_num_batched_tokens
+    if not options.enable_chunked_prefill:
+        budget = max(budget, size.max_model_len)
+    return SchedulerConfig(
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=budget,
+        max_model_len=size.max_model_len,
+        block_size=options.block_size,
+        num_blocks=size.num_blocks,
+        policy=options.policy,
+        enable_prefix_cache=options.enable_prefix_cache,
+        enable_chunked_prefill=options.enable_chunked_prefill,
+    )
+
+
+def _executor(
+    model: Decoder, config: ModelConfig, size: KVSize, block_size: int, factory: TensorFactory
+) -> LocalExecutor:
+    pool = KVPool(config, size.num_blocks, block_size, factory.dtype, factory.device)
+    attention = TorchAttention(AttentionShape.of(config), pool.paged)
+    pool.touch_in_background()
+    return LocalExecutor(ModelRunner(model, attention, factory.device), pool, config.vocab_size)

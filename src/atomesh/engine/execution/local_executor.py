@@ -1,0 +1,104 @@
+"""The executor that computes here: model, KV pool and sampler in this process."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from atomesh.engine.core.batch import (
+    SampledToken,
+    ScheduledBatch,
+    ScheduledSequence,
+    SequenceOutcome,
+    StepResult,
+)
+from atomesh.engine.execution.kv_pool import KVPool
+from atomesh.engine.execution.model_runner import ModelRunner, RunBatch
+from atomesh.engine.sampling.logprobs import prompt_logprobs
+from atomesh.engine.sampling.sampler import Sampler, SampleRow
+from atomesh.protocol.generation import TokenLogprobs
+
+LOGIT_BYTES = 64 * 2**20  # of float32 logits at once
+NOT_FINITE = "the model's logits for this request are not finite numbers"
+
+
+class LocalExecutor:
+    """Implements `engine.executor.Executor`."""
+
+    def __init__(self, runner: ModelRunner, pool: KVPool, vocab_size: int) -> None:
+        self._runner = runner
+        self._pool = pool
+        self._sampler = Sampler(vocab_size)
+        self._rows_at_once = max(1, LOGIT_BYTES // (4 * vocab_size))
+
+    @torch.inference_mode()
+    def execute(self, batch: ScheduledBatch) -> StepResult:
+        if batch.copies:
+            sources, targets = zip(*((copy.source, copy.target) for copy in batch.copies), strict=True)
+            self._pool.paged.copy_blocks(sources, targets)
+        run = self._runner.run(batch)
+        foreseen = {
+            sequence.sequence_id: self._prompt_logprobs(sequence, run.hidden[span.first_row :])
+            for sequence, span in zip(batch.sequences, run.spans, strict=True)
+            if sequence.sampling.prompt_logprobs is not None
+        }
+        sampled = self._sample(batch.sequences, run)
+        return StepResult(
+            {
+                sequence.sequence_id: _outcome(
+                    sampled.get(sequence.sequence_id, ()), foreseen.get(sequence.sequence_id, ())
+                )
+                for sequence in batch.sequences
+            }
+        )
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _sample(
+        self, sequences: Sequence[ScheduledSequence], run: RunBatch
+    ) -> dict[int, tuple[SampledToken | None, ...]]:
+        """By sequence id; only a sequence's last row is ever sampled from."""
+        last_rows = [
+            (sequence, span.first_row + span.num_rows - 1)
+            for sequence, span in zip(sequences, run.spans, strict=True)
+            if sequence.choices
+        ]
+        found: dict[int, tuple[SampledToken | None, ...]] = {}
+        for start in range(0, len(last_rows), self._rows_at_once):
+            chunk = last_rows[start : start + self._rows_at_once]
+            rows = torch.tensor([row for _, row in chunk], device=run.hidden.device)
+            logits = self._runner.logits(run.hidden[rows])
+            tokens = iter(self._sampler.sample(logits, _sample_rows([sequence for sequence, _ in chunk])))
+            for sequence, _ in chunk:
+                found[sequence.sequence_id] = tuple(next(tokens) for _ in sequence.choices)
+        return found
+
+    def _prompt_logprobs(
+        self, sequence: ScheduledSequence, hidden: torch.Tensor
+    ) -> tuple[TokenLogprobs, ...]:
+        """For the prompt tokens that the sequence's rows, the first of `hidden`, foresee."""
+        targets = sequence.prompt_token_ids[sequence.start + 1 : sequence.end + 1]
+        top = sequence.sampling.prompt_logprobs or 0
+        entries: list[TokenLogprobs] = []
+        for start in range(0, len(targets), self._rows_at_once):
+            chunk = targets[start : start + self._rows_at_once]
+            entries += prompt_logprobs(self._runner.logits(hidden[start : start + len(chunk)]), chunk, top)
+        return tuple(entries)
+
+
+def _sample_rows(sequences: Sequence[ScheduledSequence]) -> list[SampleRow]:
+    return [
+        SampleRow(row, sequence.sampling, choice, sequence.prompt_token_ids, sequence.output_token_ids)
+        for row, sequence in enumerate(sequences)
+        for choice in sequence.choices
+    ]
+
+
+def _outcome(
+    sampled: tuple[SampledToken | None, ...], foreseen: tuple[TokenLogprobs, ...]
+) -> SequenceOutcome:
+    tokens = tuple(token for token in sampled if token is not None)
+    if len(tokens) < len(sampled) or not all(math.isfinite(entry.logprob) for entry in foreseen):
+        return SequenceOutcome(error=NOT_FINITE)
+    return SequenceOutcome(sampled=tokens, prompt_logprobs=foreseen)
