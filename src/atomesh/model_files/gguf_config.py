@@ -69,18 +69,31 @@ def _base(fields: Fields, arch: str, tensors: Mapping[str, StoredTensor]) -> Mod
 def _gemma3(fields: Fields, config: ModelConfig) -> ModelConfig:
     """What llama.cpp's converter leaves out are constants of the family (llama.cpp, llama-model.cpp)."""
     window = fields.integer("gemma3.attention.sliding_window", limits.WINDOW)
-    windows = tuple(None if (layer + 1) % 6 == 0 else window for layer in range(config.num_layers))
     per_head = config.hidden_size // config.num_heads
     local_theta = fields.number("gemma3.rope.freq_base_swa", limits.THETA, 10_000.0)
     return replace(
         config,
         activation="gelu_tanh",
         rope_local_theta=_decimal(local_theta),
-        layer_windows=windows,
+        layer_windows=tuple(
+            window if sliding else None for sliding in _sliding_layers(fields, config.num_layers)
+        ),
         attention_scale=per_head**-0.5 if config.num_layers == _GEMMA3_LAYERS_27B else config.head_dim**-0.5,
         attention_softcap=fields.optional_number("gemma3.attn_logit_softcapping", limits.SCALE),
         logits_softcap=fields.optional_number("gemma3.final_logit_softcapping", limits.SCALE),
     )
+
+
+def _sliding_layers(fields: Fields, num_layers: int) -> list[bool]:
+    """Listed by layer, or all but every n-th, by default the sixth."""
+    key = "gemma3.attention.sliding_window_pattern"
+    if not isinstance(fields.values.get(key), list):
+        period = fields.integer(key, limits.LAYERS, 6)
+        return [(layer + 1) % period != 0 for layer in range(num_layers)]
+    listed = fields.items(key, num_layers)
+    if len(listed) != num_layers or not all(isinstance(item, bool) for item in listed):
+        raise fields.refuse(key, listed, f"{num_layers} booleans, one for each layer")
+    return [bool(item) for item in listed]
 
 
 def _vocab_size(tensors: Mapping[str, StoredTensor], hidden: int) -> int:

@@ -7,13 +7,9 @@ import orjson
 
 from atomesh.model_files.hf_config import parse_hf_config
 from atomesh.testing.safetensors_file import PlainType, write_safetensors
-from atomesh.testing.tiny_tokenizer import (
-    BOS_TOKEN_ID,
-    EOS_TOKEN_ID,
-    VOCABULARY_SIZE,
-    tiny_tokenizer,
-    tokenizer_config,
-)
+from atomesh.testing.tiny_gguf import write_gguf
+from atomesh.testing.tiny_tokenizer import BOS_TOKEN_ID, EOS_TOKEN_ID, VOCABULARY_SIZE
+from atomesh.testing.tiny_vocabulary import TokenizerKind, tiny_vocabulary
 from atomesh.testing.tiny_weights import tiny_weights
 
 _SIZES: Mapping[str, object] = {
@@ -62,20 +58,49 @@ def tiny_config(family: str = "llama", **overrides: object) -> dict[str, object]
 
 
 def write_tiny_model(
-    directory: Path, family: str = "llama", seed: int = 0, *, dtype: PlainType = "F32", **overrides: object
+    directory: Path,
+    family: str = "llama",
+    seed: int = 0,
+    *,
+    dtype: PlainType = "F32",
+    tokenizer: TokenizerKind = "bytes",
+    **overrides: object,
 ) -> Path:
     """A Hugging Face directory with config.json, model.safetensors and tokenizer files; returns `directory`.
 
-    The family is one of llama, mistral, qwen2, qwen3, gemma3; 384 tokens, two layers (Gemma four), 1,024
-    positions. `dtype` is how weights are stored; `overrides` replace keys of config.json.
+    The family is one of llama, mistral, qwen2, qwen3, gemma3; 384 tokens (481 with SentencePiece), two layers
+    (Gemma four), 1,024 positions. `dtype` is how weights are stored; `overrides` replace keys of config.json.
     """
+    vocabulary = tiny_vocabulary(tokenizer)
+    config = tiny_config(family, **{"vocab_size": vocabulary.tokenizer.get_vocab_size(), **overrides})
     directory.mkdir(parents=True, exist_ok=True)
-    config = tiny_config(family, **overrides)
     _write_json(directory / "config.json", config)
     write_safetensors(directory / "model.safetensors", tiny_weights(parse_hf_config(config, {}), seed), dtype)
-    tiny_tokenizer().save(str(directory / "tokenizer.json"))
-    _write_json(directory / "tokenizer_config.json", tokenizer_config())
+    vocabulary.tokenizer.save(str(directory / "tokenizer.json"))
+    _write_json(directory / "tokenizer_config.json", vocabulary.config)
     return directory
+
+
+def write_tiny_gguf(
+    path: Path,
+    family: str = "llama",
+    seed: int = 0,
+    *,
+    quantisation: str = "F32",
+    tokenizer: TokenizerKind = "bytes",
+    **overrides: object,
+) -> Path:
+    """What llama.cpp's converter makes of `write_tiny_model` with the same arguments; returns `path`.
+
+    `quantisation` of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. A Mistral becomes a Llama
+    without sliding window, as in real files.
+    """
+    vocabulary = tiny_vocabulary(tokenizer)
+    fields = tiny_config(family, **{"vocab_size": vocabulary.tokenizer.get_vocab_size(), **overrides})
+    config = parse_hf_config(fields, {})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_gguf(path, config, tiny_weights(config, seed), vocabulary.gguf, quantisation)
+    return path
 
 
 def _write_json(path: Path, document: object) -> None:

@@ -17,7 +17,7 @@ CHAT_TEMPLATE = (
 
 
 def tiny_tokenizer() -> Tokenizer:
-    """384 tokens: three special (ids 0 to 2), the 256 bytes, and merges. Splits as SmolLM2's tokenizer does."""
+    """384 tokens: three special (ids 0 to 2), the 256 bytes, merges. Splits as SmolLM2's tokenizer does."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
