@@ -1,0 +1,110 @@
+"""From what a caller asks for, in words, to what the engine obeys, in token ids."""
+
+import math
+import secrets
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from atomesh.errors import ContextLengthError, InvalidRequestError
+from atomesh.protocol.sampling import SamplingParams, SamplingSpec
+from atomesh.protocol.worker import ModelDescription
+
+if TYPE_CHECKING:
+    from atomesh.frontend.tokenizer import Tokenizer
+
+_BIAS_LIMIT = 100.0
+
+
+def resolve_sampling(
+    params: SamplingParams, tokenizer: "Tokenizer", model: ModelDescription, prompt_len: int
+) -> SamplingSpec:
+    """Settle every default for a prompt of `prompt_len` tokens; a caller without a seed is given one.
+
+    Raises ContextLengthError when the prompt alone fills the context, InvalidRequestError for an id that
+    the model does not have.
+    """
+    max_tokens = _max_tokens(params.max_tokens, model, prompt_len)
+    greedy = params.temperature == 0.0
+    return SamplingSpec(
+        seed=secrets.randbits(63) if params.seed is None else params.seed,
+        max_tokens=max_tokens,
+        temperature=params.temperature,
+        top_p=1.0 if greedy else params.top_p,
+        top_k=0 if greedy else max(params.top_k, 0),
+        min_p=0.0 if greedy else params.min_p,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=params.repetition_penalty,
+        min_tokens=min(params.min_tokens, max_tokens),
+        eos_token_ids=() if params.ignore_eos else model.eos_token_ids,
+        stop_token_ids=_known_ids("stop_token_ids", params.stop_token_ids or (), model),
+        logit_bias=_logit_bias(params.logit_bias or {}, model),
+        allowed_token_ids=_allowed_token_ids(params.allowed_token_ids, model),
+        bad_words=_bad_words(params.bad_words or (), tokenizer, model),
+        logprobs=params.logprobs,
+        prompt_logprobs=params.prompt_logprobs,
+    )
+
+
+def _max_tokens(asked: int | None, model: ModelDescription, prompt_len: int) -> int:
+    room = model.max_model_len - prompt_len
+    if room <= 0:
+        raise ContextLengthError(
+            f"This model's maximum context length is {model.max_model_len} tokens, and your prompt has "
+            f"{prompt_len}, which leaves no room for an answer; shorten the prompt"
+        )
+    return room if asked is None else min(asked, room)
+
+
+def _known_ids(field: str, token_ids: Iterable[int], model: ModelDescription) -> tuple[int, ...]:
+    known = tuple(dict.fromkeys(token_ids))
+    for token_id in known:
+        if not 0 <= token_id < model.vocab_size:
+            raise InvalidRequestError(
+                f"{field} has the id {token_id}; this model's ids lie in [0, {model.vocab_size - 1}]",
+                param=field,
+            )
+    return known
+
+
+def _allowed_token_ids(token_ids: list[int] | None, model: ModelDescription) -> tuple[int, ...]:
+    if token_ids is None:
+        return ()
+    if not token_ids:
+        raise InvalidRequestError(
+            "allowed_token_ids is empty, so nothing could be said; name at least one id or leave it out",
+            param="allowed_token_ids",
+        )
+    return _known_ids("allowed_token_ids", token_ids, model)
+
+
+def _logit_bias(bias: dict[int, float], model: ModelDescription) -> dict[int, float]:
+    _known_ids("logit_bias", bias, model)
+    for token_id, value in bias.items():
+        if math.isnan(value):
+            raise InvalidRequestError(
+                f"logit_bias of {token_id} is NaN; it must lie in [{-_BIAS_LIMIT:.0f}, {_BIAS_LIMIT:.0f}]",
+                param="logit_bias",
+            )
+    return {token_id: min(max(value, -_BIAS_LIMIT), _BIAS_LIMIT) for token_id, value in bias.items()}
+
+
+def _bad_words(
+    words: Iterable[str], tokenizer: "Tokenizer", model: ModelDescription
+) -> tuple[tuple[int, ...], ...]:
+    """Each word as it begins a text and, where that begins with another token, as it follows a space."""
+    sequences: list[tuple[int, ...]] = []
+    for word in words:
+        bare, spaced = (tuple(_encode_word(tokenizer, prefix + word.lstrip())) for prefix in ("", " "))
+        if not bare:
+            raise InvalidRequestError("bad_words has an empty word; leave it out", param="bad_words")
+        sequences.append(bare)
+        if spaced[0] != bare[0] and len(spaced) == len(bare):
+            sequences.append(spaced)
+    for sequence in sequences:
+        _known_ids("bad_words", sequence, model)
+    return tuple(dict.fromkeys(sequences))
+
+
+def _encode_word(tokenizer: "Tokenizer", text: str) -> list[int]:
+    return tokenizer.encode(text, add_special_tokens=False)

@@ -1,0 +1,64 @@
+"""Finding stop strings in text that comes in pieces, in one pass and with nothing held back in vain.
+
+One Knuth–Morris–Pratt automaton for each stop string, all fed character by character: the deepest state
+is the longest end of the text that may still become a stop string.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StopMatch:
+    """`stop` ends after `end` characters of the piece that was searched."""
+
+    stop: str
+    end: int
+
+
+class StopSearch:
+    """Of the stop strings, the first to be completed wins; of those completed at once, the longest."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._automata = [
+            _Automaton(stop) for stop in sorted(set(stops), key=lambda stop: (-len(stop), stop))
+        ]
+        self._first_characters = frozenset(stop[0] for stop in stops)
+        self.held = 0
+
+    def feed(self, piece: str) -> StopMatch | None:
+        """Search on through `piece`; then `held` last characters may be the beginning of a stop string."""
+        for index, character in enumerate(piece):
+            if self.held == 0 and character not in self._first_characters:
+                continue
+            for automaton in self._automata:
+                if automaton.advance(character):
+                    return StopMatch(automaton.stop, index + 1)
+            self.held = max(automaton.matched for automaton in self._automata)
+        return None
+
+
+class _Automaton:
+    def __init__(self, stop: str) -> None:
+        self.stop = stop
+        self.matched = 0
+        self._fallback = _fallbacks(stop)
+
+    def advance(self, character: str) -> bool:
+        """True when `character` completes the stop string."""
+        matched = self.matched
+        while matched and self.stop[matched] != character:
+            matched = self._fallback[matched]
+        self.matched = matched + 1 if self.stop[matched] == character else 0
+        return self.matched == len(self.stop)
+
+
+def _fallbacks(stop: str) -> list[int]:
+    """For each number of matched characters, how many stay matched when the next one differs."""
+    fallbacks = [0, 0]
+    for character in stop[1:]:
+        matched = fallbacks[-1]
+        while matched and stop[matched] != character:
+            matched = fallbacks[matched]
+        fallbacks.append(matched + 1 if stop[matched] == character else 0)
+    return fallbacks
