@@ -43,7 +43,7 @@ class Engine:
         return self._scheduler.has_work()
 
     def step(self) -> list[TokenDelta]:
-        """Compute one batch; what it brought for each choice. A request's failure is a delta, never raised."""
+        """Compute one batch; what it brought for each choice. A request's failure is a delta, not raised."""
         batch = self._scheduler.schedule(self._clock.now())
         if not batch.sequences:
             return []

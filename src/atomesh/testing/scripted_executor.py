@@ -52,30 +52,30 @@ class ScriptedExecutor:
         self.is_closed = False
         self._next_token = next_token
         self._block_size = block_size
-        self._slots: list[list[_Slot | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self._slots: list[list[tuple[int, int] | None]] = [[None] * block_size for _ in range(num_blocks)]
         self._fails = fails
 
     def execute(self, batch: ScheduledBatch) -> StepResult:
         self.batches.append(batch)
         for copy in batch.copies:
             self._slots[copy.target] = self._slots[copy.source].copy()
-        for sequence in batch.sequences:
+        digests = [self._read(sequence, sequence.start)[1] for sequence in batch.sequences]
+        for sequence, digest in zip(batch.sequences, digests, strict=True):
             if self._fails(sequence):
                 raise RuntimeError(f"sequence {sequence.sequence_id} fails, as scripted")
-            self._write(sequence)
+            self._write(sequence, digest)
         return StepResult({sequence.sequence_id: self._outcome(sequence) for sequence in batch.sequences})
 
     def close(self) -> None:
         self.is_closed = True
 
-    def _write(self, sequence: ScheduledSequence) -> None:
-        previous = self._read(sequence, sequence.start)[1]
+    def _write(self, sequence: ScheduledSequence, previous: int) -> None:
         for position, token_id in enumerate(sequence.token_ids, start=sequence.start):
             previous = hash((previous, token_id, position))
             block = sequence.block_table[position // self._block_size]
             self._slots[block][position % self._block_size] = (token_id, previous)
 
-    def _read(self, sequence: ScheduledSequence, end: int) -> "tuple[list[int], int]":
+    def _read(self, sequence: ScheduledSequence, end: int) -> tuple[list[int], int]:
         """The tokens that the blocks show before `end`, and the digest of their chain."""
         history: list[int] = []
         digest = 0
@@ -106,9 +106,6 @@ class ScriptedExecutor:
             return ()
         targets = sequence.prompt_token_ids[sequence.start + 1 : sequence.end + 1]
         return tuple(scripted_logprobs(token_id, top) for token_id in targets)
-
-
-_Slot = tuple[int, int]
 
 
 def scripted_logprobs(token_id: int, top: int) -> TokenLogprobs:

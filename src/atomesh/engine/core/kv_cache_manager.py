@@ -46,7 +46,7 @@ class KVCacheManager:
         return self._cache.longest_match(sequence.block_hashes[:num_blocks])
 
     def admit(self, sequence: "TokenSequence", matched: list[int], reserve: int) -> bool:
-        """Blocks for all known tokens, the `matched` ones shared; False if less than `reserve` would be left."""
+        """Blocks for all known tokens, the `matched` shared; False if less than `reserve` would be left."""
         missing = -(-sequence.num_tokens // self.block_size) - len(matched)
         revived = sum(map(self._pool.is_idle, matched))
         if missing + revived + reserve > self._pool.num_available:
@@ -87,7 +87,7 @@ class KVCacheManager:
         sequence.num_registered_blocks = num_full
 
     def fork(self, parent: "TokenSequence", branch: "TokenSequence") -> None:
-        """The branch shares its parent's blocks; `grow` copies the last one before the branch writes there."""
+        """The branch shares its parent's blocks; `grow` copies the last one before it is written."""
         for block in parent.block_table:
             self._pool.hold(block)
         branch.block_table = parent.block_table.copy()
