@@ -35,7 +35,7 @@ class HuggingFaceCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name = _directory_name(path)
+        self.name = directory_name(path)
         self.metadata = {}
         config = self.read_json("config.json")
         if config is None:
@@ -115,7 +115,7 @@ def _entries(path: Path) -> Iterator[Path]:
         raise ModelFileError(f"{path.name} cannot be listed ({error.strerror})") from error
 
 
-def _directory_name(path: Path) -> str:
+def directory_name(path: Path) -> str:
     """The directory's name; for a snapshot in the hub's cache, the repository's."""
     resolved = path.absolute()
     repository = resolved.parent.parent.name
