@@ -1,0 +1,84 @@
+"""The HTTP face as one ASGI application: OpenAI's routes over whatever serves tokens."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from atomesh.clock import Clock, MonotonicClock
+from atomesh.errors import AtomeshError
+from atomesh.frontend.boundary import Boundary
+from atomesh.frontend.context import Frontend
+from atomesh.frontend.openai.chat import ChatCompletions
+from atomesh.frontend.openai.completions import Completions
+from atomesh.frontend.openai.errors import answer_atomesh_error, answer_http_exception
+from atomesh.frontend.openai.models import model_routes
+from atomesh.frontend.openai.tokenize import Detokenize, Tokenize
+from atomesh.frontend.options import FrontendOptions
+from atomesh.frontend.prompt_bounds import PromptBounds
+from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.status_routes import status_routes
+from atomesh.frontend.text_pool import TextPool
+from atomesh.observability.engine_collector import EngineCollector
+from atomesh.observability.metrics import FrontendMetrics
+
+
+def create_app(
+    models: Callable[[], Sequence[ServedModel]],
+    options: FrontendOptions | None = None,
+    *,
+    routes: Sequence[BaseRoute] = (),
+    middleware: Sequence[Middleware] = (),
+    clock: Clock | None = None,
+) -> ASGIApp:
+    """`models` is asked on every request and must be quick; while it gives none, requests get a 503.
+
+    `routes` come before our own; `middleware`, outermost first, lies around all routes. An AtomeshError
+    raised in either gets the answer that its class says.
+    """
+    options = options or FrontendOptions()
+    frontend = _make_frontend(models, options, clock or MonotonicClock())
+    own_routes = [*_generation_routes(frontend), *model_routes(frontend), *status_routes(frontend)]
+    all_routes = [*routes, *own_routes]
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        frontend.texts.close()
+
+    app = Starlette(
+        routes=all_routes,
+        middleware=middleware,
+        exception_handlers={
+            AtomeshError: answer_atomesh_error,
+            HTTPException: answer_http_exception,
+            Exception: answer_atomesh_error,
+        },
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    paths = [route.path for route in all_routes if isinstance(route, Route) and "{" not in route.path]
+    return Boundary(app, frontend.metrics, paths)
+
+
+def _make_frontend(
+    models: Callable[[], Sequence[ServedModel]], options: FrontendOptions, clock: Clock
+) -> Frontend:
+    texts = TextPool(options.text_threads, options.max_waiting_texts, options.inline_chars)
+    frontend = Frontend(models, options, FrontendMetrics(), texts, PromptBounds(), clock)
+    frontend.metrics.registry.register(EngineCollector(frontend.read_engines))
+    return frontend
+
+
+def _generation_routes(frontend: Frontend) -> list[BaseRoute]:
+    endpoints: dict[str, ASGIApp] = {
+        "/v1/chat/completions": ChatCompletions(frontend),
+        "/v1/completions": Completions(frontend),
+        "/tokenize": Tokenize(frontend),
+        "/detokenize": Detokenize(frontend),
+    }
+    return [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]

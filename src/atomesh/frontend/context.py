@@ -1,0 +1,63 @@
+"""What every route shares: the models, the options, the metrics, the threads for long texts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from atomesh.clock import Clock
+from atomesh.errors import ModelNotFoundError, ServiceUnavailableError
+from atomesh.frontend.options import FrontendOptions
+from atomesh.frontend.prompt_bounds import PromptBounds
+from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.text_pool import TextPool
+from atomesh.observability.engine_collector import EngineReading
+from atomesh.observability.metrics import FrontendMetrics
+from atomesh.protocol.worker import ModelDescription
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    models: Callable[[], Sequence[ServedModel]]
+    options: FrontendOptions
+    metrics: FrontendMetrics
+    texts: TextPool
+    bounds: PromptBounds
+    clock: Clock
+
+    def find_model(self, name: str | None) -> ServedModel:
+        """The model of that name, or the first where none is named.
+
+        Raises ServiceUnavailableError while there is none at all, ModelNotFoundError for an unknown name.
+        """
+        models = self.models()
+        if not models:
+            raise ServiceUnavailableError("no model is ready yet; try again in a moment")
+        if not name:
+            return models[0]
+        for model in models:
+            if name == model.name or name in model.aliases:
+                return model
+        raise ModelNotFoundError(
+            f"the model {name[:200]!r} does not exist; this server has {', '.join(m.name for m in models)}",
+            param="model",
+        )
+
+    def ready_models(self) -> list[tuple[ServedModel, ModelDescription]]:
+        """The models that can be served now; never empty, but a ServiceUnavailableError instead."""
+        models = self.models()
+        if not models:
+            raise ServiceUnavailableError("no model is ready yet; try again in a moment")
+        ready = [(model, told) for model in models if (told := describe_if_ready(model)) is not None]
+        return ready or [(model, model.service.describe()) for model in models]
+
+    def read_engines(self) -> list[EngineReading]:
+        return [
+            EngineReading(model.name, model.service.load(), describe_if_ready(model))
+            for model in self.models()
+        ]
+
+
+def describe_if_ready(model: ServedModel) -> ModelDescription | None:
+    try:
+        return model.service.describe()
+    except ServiceUnavailableError:
+        return None

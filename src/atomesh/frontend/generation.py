@@ -1,0 +1,181 @@
+"""From one prompt's token deltas to pieces of text: stop strings, the start of the answer, what it cost."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Literal
+
+from atomesh import errors
+from atomesh.errors import AtomeshError, EngineError
+from atomesh.frontend.text_stream import TextStream
+from atomesh.frontend.token_service import TokenService
+from atomesh.frontend.tokenizer import Tokenizer
+from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs, WireError
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How an answer's tokens become its text."""
+
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+    min_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChoicePiece:
+    """What one step brought for one choice; without `text` while a character or stop string is incomplete."""
+
+    choice: int
+    text: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[TokenLogprobs]
+    is_first: bool
+    finish_reason: Literal["stop", "length"] | None = None
+    stop_reason: str | int | None = None
+
+
+@dataclass(slots=True)
+class _OpenChoice:
+    stream: TextStream
+    is_first: bool = True
+    is_open: bool = True
+
+
+class Generation:
+    """One request on its way: `pieces()` is read once; the other attributes say what is known so far."""
+
+    def __init__(
+        self, request: GenerationRequest, options: TextOptions, tokenizer: Tokenizer, service: TokenService
+    ) -> None:
+        self.request = request
+        self.prompt_logprobs: list[TokenLogprobs | None] | None = None
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+        self.timings: Timings | None = None
+        self._service = service
+        self._open = request.n
+        self._choices = [
+            _OpenChoice(
+                TextStream(
+                    tokenizer,
+                    stop=options.stop,
+                    include_stop=options.include_stop,
+                    skip_special_tokens=options.skip_special_tokens,
+                    min_tokens=options.min_tokens,
+                )
+            )
+            for _ in range(request.n)
+        ]
+
+    async def pieces(self) -> AsyncGenerator[list[ChoicePiece], None]:
+        """Pieces by step until every choice has finished; then, or when closed, the request is over.
+
+        Raises the AtomeshError that ended the request.
+        """
+        async with aclosing(self._service.generate(self.request)) as steps:
+            async for deltas in steps:
+                for delta in deltas:
+                    self._note_start(delta)
+                pieces = [self._piece(delta) for delta in deltas if self._choices[delta.choice].is_open]
+                if pieces:
+                    yield pieces
+                if self._open == 0:
+                    return
+        raise EngineError("the engine ended the request before its answer was complete; try again")
+
+    def _note_start(self, delta: TokenDelta) -> None:
+        if delta.error is not None or delta.finish_reason in ("error", "abort"):
+            raise _to_error(delta.error)
+        if delta.prompt_logprobs is not None:
+            self.prompt_logprobs = delta.prompt_logprobs
+        if delta.cached_tokens is not None:
+            self.cached_tokens = delta.cached_tokens
+        if delta.timings is not None:
+            self.timings = delta.timings
+
+    def _piece(self, delta: TokenDelta) -> ChoicePiece:
+        choice = self._choices[delta.choice]
+        token_ids = delta.token_ids
+        is_final = delta.finish_reason is not None
+        is_stopped = delta.finish_reason == "stop"
+        piece = choice.stream.push(token_ids, is_final, ends_with_stop_token=is_stopped)
+        logprobs = delta.logprobs or []
+        finish_reason: Literal["stop", "length"] | None = None
+        stop_reason: str | int | None = None
+        if piece.stop is not None:
+            token_ids, logprobs = token_ids[: piece.tokens_used], logprobs[: piece.tokens_used]
+            finish_reason, stop_reason = "stop", piece.stop
+        elif is_final:
+            finish_reason = "stop" if is_stopped else "length"
+            stop_reason = delta.stop_token_id
+        self.completion_tokens += len(token_ids)
+        is_first, choice.is_first = choice.is_first, False
+        if finish_reason is not None:
+            choice.is_open = False
+            self._open -= 1
+        return ChoicePiece(
+            delta.choice, piece.text, token_ids, logprobs, is_first, finish_reason, stop_reason
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepPieces:
+    """What one step brought for the prompt at `prompt` in the call's list."""
+
+    prompt: int
+    pieces: list[ChoicePiece]
+
+
+async def merge(
+    streams: Sequence[AsyncGenerator[list[ChoicePiece], None]],
+) -> AsyncGenerator[StepPieces, None]:
+    """All streams at once, in order of arrival; the first failure, or closing the merge, ends the others."""
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as only:
+            async for pieces in only:
+                yield StepPieces(0, pieces)
+        return
+    arrivals: asyncio.Queue[StepPieces | None] = asyncio.Queue()
+    readers = [asyncio.ensure_future(_read(index, stream, arrivals)) for index, stream in enumerate(streams)]
+    try:
+        still_open = len(readers)
+        while still_open:
+            arrival = await arrivals.get()
+            if arrival is not None:
+                yield arrival
+                continue
+            still_open -= 1
+            _raise_first_failure(readers)
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def _read(
+    index: int, stream: AsyncGenerator[list[ChoicePiece], None], arrivals: asyncio.Queue[StepPieces | None]
+) -> None:
+    async with aclosing(stream):
+        try:
+            async for pieces in stream:
+                arrivals.put_nowait(StepPieces(index, pieces))
+        finally:
+            asyncio.get_running_loop().call_soon(arrivals.put_nowait, None)
+
+
+def _raise_first_failure(readers: Sequence[asyncio.Future[None]]) -> None:
+    for reader in readers:
+        if reader.done() and not reader.cancelled() and (error := reader.exception()) is not None:
+            raise error
+
+
+def _to_error(error: WireError | None) -> AtomeshError:
+    if error is None:
+        return EngineError("the engine aborted the request; try again")
+    kind = getattr(errors, error.kind, EngineError)
+    if not (isinstance(kind, type) and issubclass(kind, AtomeshError)):
+        kind = EngineError
+    return kind(error.message, param=error.param)

@@ -1,0 +1,143 @@
+"""Log-probabilities in the shapes of the two OpenAI APIs and of vLLM's `prompt_logprobs`."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from atomesh.frontend.tokenizer import Tokenizer
+from atomesh.protocol.generation import TokenLogprobs
+
+LEAST_LOGPROB = -9999.0  # JSON has no −inf
+
+
+def finite(logprob: float) -> float:
+    return logprob if logprob > LEAST_LOGPROB else LEAST_LOGPROB
+
+
+def token_text(tokenizer: Tokenizer, token_id: int) -> str:
+    """A token by itself; bytes that are no whole character become U+FFFD."""
+    return tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+
+
+class TopLogprob(msgspec.Struct, frozen=True):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatTokenLogprob(msgspec.Struct, frozen=True):
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+def chat_logprobs(tokenizer: Tokenizer, entries: Iterable[TokenLogprobs]) -> dict[str, Any]:
+    """`choices[i].logprobs` of a chat answer: one entry a token, the stop token included."""
+    return {"content": [_chat_entry(tokenizer, entry) for entry in entries], "refusal": None}
+
+
+def _chat_entry(tokenizer: Tokenizer, entry: TokenLogprobs) -> ChatTokenLogprob:
+    raw = tokenizer.token_bytes(entry.token_id)
+    top = [_top_logprob(tokenizer.token_bytes(token_id), logprob) for token_id, logprob in entry.top]
+    return ChatTokenLogprob(raw.decode("utf-8", "replace"), finite(entry.logprob), list(raw), top)
+
+
+def _top_logprob(raw: bytes, logprob: float) -> TopLogprob:
+    return TopLogprob(raw.decode("utf-8", "replace"), finite(logprob), list(raw))
+
+
+class CompletionLogprobs(msgspec.Struct):
+    """Parallel lists, as the API has them. `text_offset` counts characters of the choice's text."""
+
+    tokens: list[str] = []
+    token_logprobs: list[float | None] = []
+    top_logprobs: list[dict[str, float] | None] = []
+    text_offset: list[int] = []
+
+    def joined(self, after: "CompletionLogprobs") -> "CompletionLogprobs":
+        return CompletionLogprobs(
+            self.tokens + after.tokens,
+            self.token_logprobs + after.token_logprobs,
+            self.top_logprobs + after.top_logprobs,
+            self.text_offset + after.text_offset,
+        )
+
+
+class CompletionLogprobsWriter:
+    """One choice's logprobs, piece by piece: knows how far in the text the next token begins."""
+
+    def __init__(self, tokenizer: Tokenizer, top: int, *, skip_special_tokens: bool) -> None:
+        """`top` likeliest tokens are told at each place, and the token itself."""
+        self._tokenizer = tokenizer
+        self._limit = top
+        self._skip_special = skip_special_tokens
+        self._characters = 0
+
+    def prompt(
+        self, text: str, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None]
+    ) -> CompletionLogprobs:
+        """The echoed prompt's part; its first token has no probability."""
+        part = CompletionLogprobs()
+        for token_id, entry in zip(token_ids, entries, strict=True):
+            raw = self._tokenizer.token_bytes(token_id)
+            is_hidden = self._tokenizer.is_special(token_id) and not text.startswith(
+                raw.decode("utf-8", "replace"), self._characters
+            )
+            self._append(part, raw, entry, is_hidden=is_hidden)
+        self._characters = len(text)
+        return part
+
+    def answer(self, entries: Iterable[TokenLogprobs]) -> CompletionLogprobs:
+        part = CompletionLogprobs()
+        for entry in entries:
+            is_hidden = self._skip_special and self._tokenizer.is_special(entry.token_id)
+            self._append(part, self._tokenizer.token_bytes(entry.token_id), entry, is_hidden=is_hidden)
+        return part
+
+    def _append(
+        self, part: CompletionLogprobs, raw: bytes, entry: TokenLogprobs | None, *, is_hidden: bool
+    ) -> None:
+        text = raw.decode("utf-8", "replace")
+        part.tokens.append(text)
+        part.token_logprobs.append(None if entry is None else finite(entry.logprob))
+        part.top_logprobs.append(None if entry is None else self._top(entry, text))
+        continues = bool(raw) and _is_continuation(raw[0])
+        part.text_offset.append(max(self._characters - continues, 0))
+        if not is_hidden:
+            self._characters += sum(not _is_continuation(byte) for byte in raw)
+
+    def _top(self, entry: TokenLogprobs, text: str) -> dict[str, float]:
+        """The most likely tokens and the token itself; of equal strings the likelier one."""
+        top: dict[str, float] = {}
+        for token_id, logprob in entry.top[: self._limit]:
+            top.setdefault(token_text(self._tokenizer, token_id), finite(logprob))
+        top[text] = max(finite(entry.logprob), top.get(text, LEAST_LOGPROB))
+        return top
+
+
+def _is_continuation(byte: int) -> bool:
+    return byte & 0xC0 == 0x80
+
+
+class RankedLogprob(msgspec.Struct, frozen=True):
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+def prompt_logprobs(
+    tokenizer: Tokenizer, entries: Sequence[TokenLogprobs | None]
+) -> list[dict[str, RankedLogprob] | None]:
+    """vLLM's `prompt_logprobs`: by prompt token, token id → logprob of the likeliest and of itself."""
+    return [None if entry is None else _ranked(tokenizer, entry) for entry in entries]
+
+
+def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogprob]:
+    own = RankedLogprob(finite(entry.logprob), entry.rank, token_text(tokenizer, entry.token_id))
+    ranked = {str(entry.token_id): own}
+    for rank, (token_id, logprob) in enumerate(entry.top, start=1):
+        if token_id != entry.token_id:
+            ranked[str(token_id)] = RankedLogprob(finite(logprob), rank, token_text(tokenizer, token_id))
+    return ranked

@@ -1,0 +1,78 @@
+"""What is the same on every chunk of one answer, and how its chunks are put together from prepared JSON."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atomesh import __version__
+from atomesh.frontend.generation import Generation
+from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.usage import Usage, make_usage
+from atomesh.protocol.worker import ModelDescription
+
+
+def fingerprint(model: ModelDescription) -> str:
+    """Changes when a seed may no longer give the same answer: other program version, model or number type."""
+    text = f"{__version__}\0{model.name}\0{model.architecture}\0{model.dtype}"
+    return "fp_" + hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """`created` is in Unix seconds."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": self.object,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.system_fingerprint,
+        }
+
+
+def total_usage(generations: Sequence[Generation]) -> Usage:
+    return make_usage(
+        sum(len(generation.request.prompt_token_ids) for generation in generations),
+        sum(generation.completion_tokens for generation in generations),
+        sum(generation.cached_tokens for generation in generations),
+    )
+
+
+class ChunkWriter:
+    """Frames of one stream. `include_usage` adds a chunk of its own, `continuous_usage` a figure on each."""
+
+    def __init__(
+        self,
+        head: AnswerHead,
+        generations: Sequence[Generation],
+        *,
+        include_usage: bool,
+        continuous_usage: bool,
+    ) -> None:
+        self._generations = generations
+        self._include_usage = include_usage
+        self._continuous_usage = continuous_usage
+        self._start = b"data: " + encode_json(head.fields())[:-1] + b',"choices":['
+        self._end = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+
+    def frame(self, choice: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> bytes:
+        """One chunk with one choice; `extra` are further top-level fields."""
+        tail = self._end
+        if self._continuous_usage:
+            tail = b'],"usage":' + encode_json(total_usage(self._generations)) + b"}\n\n"
+        if extra:
+            tail = b"]," + encode_json(extra)[1:-1] + tail[1:]
+        return self._start + encode_json(choice) + tail
+
+    def last_frame(self) -> bytes:
+        if not self._include_usage:
+            return b""
+        return self._start + b'],"usage":' + encode_json(total_usage(self._generations)) + b"}\n\n"

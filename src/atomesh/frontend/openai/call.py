@@ -1,0 +1,128 @@
+"""One generating request on its way: what is known of it, its deadline, and how its answer goes out."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import Send
+
+from atomesh.errors import AtomeshError, DeadlineExceededError
+from atomesh.frontend.context import Frontend
+from atomesh.frontend.generation import ChoicePiece, Generation, merge
+from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.metering import metered
+from atomesh.frontend.openai.errors import INTERNAL
+from atomesh.frontend.openai.renderer import Renderer, WholeChoice
+from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.server_timing import ServerTiming
+from atomesh.frontend.sse import EventStream
+from atomesh.observability.request_meter import RequestMeter
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`received_at` is on the frontend's clock; `deadline_at` on the event loop's, None for no deadline."""
+
+    headers: Headers
+    send: Send
+    received_at: float
+    timeout_s: float | None
+    deadline_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a validated request needs to be answered."""
+
+    model: ServedModel
+    generations: Sequence[Generation]
+    renderer: Renderer
+    is_streamed: bool
+
+
+@asynccontextmanager
+async def deadline(call: Call) -> AsyncIterator[None]:
+    """Raises DeadlineExceededError, and cancels what is inside, at the call's deadline."""
+    try:
+        async with asyncio.timeout_at(call.deadline_at) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise DeadlineExceededError(
+            f"the answer was not complete within x-request-timeout, {call.timeout_s:g} s; allow more time"
+        ) from None
+
+
+class Answering:
+    """Drives a plan's generations to the client, streamed or whole."""
+
+    def __init__(self, frontend: Frontend, call: Call, plan: Plan) -> None:
+        self._frontend = frontend
+        self._call = call
+        self._plan = plan
+        self._timing = ServerTiming(frontend.clock, plan.generations)
+
+    async def run(self) -> None:
+        in_flight = self._frontend.metrics.for_model(self._plan.model.name).in_flight
+        with in_flight.track_inprogress():
+            await (self._stream() if self._plan.is_streamed else self._answer_whole())
+
+    async def _stream(self) -> None:
+        options = self._frontend.options
+        events = EventStream(self._call.send, self._timing.headers)
+        renderer = self._plan.renderer
+        try:
+            async with (
+                events.kept_alive(options.hold_s, options.keep_alive_s),
+                deadline(self._call),
+                aclosing(merge(self._metered())) as steps,
+            ):
+                async for step in steps:
+                    if frames := renderer.frames(step):
+                        await events.write(frames)
+        except AtomeshError as error:
+            await self._fail(events, error)
+        except Exception:
+            await self._fail(events, AtomeshError(INTERNAL))
+            raise
+        else:
+            await events.finish(renderer.last_frames())
+
+    async def _fail(self, events: EventStream, error: AtomeshError) -> None:
+        if events.is_started:
+            self._frontend.metrics.cut_streams.inc()
+        await events.fail(error)
+
+    async def _answer_whole(self) -> None:
+        choices = [[WholeChoice() for _ in range(g.request.n)] for g in self._plan.generations]
+        async with deadline(self._call), aclosing(merge(self._metered())) as steps:
+            async for step in steps:
+                self._timing.saw_step()
+                for piece in step.pieces:
+                    choices[step.prompt][piece.choice].add(piece)
+        await self._send_json(encode_json(self._plan.renderer.whole(choices)))
+
+    def _metered(self) -> list[AsyncGenerator[list[ChoicePiece], None]]:
+        clock = self._frontend.clock
+        metrics = self._frontend.metrics.for_model(self._plan.model.name)
+        return [
+            metered(
+                generation,
+                RequestMeter(
+                    metrics, clock, self._call.received_at, len(generation.request.prompt_token_ids)
+                ),
+            )
+            for generation in self._plan.generations
+        ]
+
+    async def _send_json(self, body: bytes) -> None:
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *self._timing.headers(),
+        ]
+        await self._call.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._call.send({"type": "http.response.body", "body": body})

@@ -1,0 +1,38 @@
+"""POST /v1/chat/completions."""
+
+from atomesh.frontend.context import Frontend
+from atomesh.frontend.openai.call import Call, Plan
+from atomesh.frontend.openai.chat_prompt import ChatPrompt, encode_chat
+from atomesh.frontend.openai.chat_renderer import ChatRenderer
+from atomesh.frontend.openai.chat_request import ChatRequest, parse_chat_sampling
+from atomesh.frontend.openai.endpoint import Endpoint
+from atomesh.frontend.openai.generation_factory import GenerationFactory, check_prompt_ids, mint_id, truncate
+from atomesh.frontend.openai.sampling_fields import check_answers
+
+
+class ChatCompletions(Endpoint[ChatRequest]):
+    path = "/v1/chat/completions"
+
+    def __init__(self, frontend: Frontend) -> None:
+        super().__init__(frontend, ChatRequest)
+
+    async def _plan(self, call: Call, request: ChatRequest) -> Plan:
+        model = self._frontend.find_model(request.model)
+        description = model.service.describe()
+        params = parse_chat_sampling(request)
+        check_answers(1, params.n, self._frontend.options)
+        prompt = ChatPrompt(
+            request.messages,
+            request.add_generation_prompt,
+            request.continue_final_message,
+            request.add_special_tokens,
+            request.chat_template_kwargs,
+        )
+        token_ids = await encode_chat(self._frontend, model, prompt)
+        token_ids = truncate(token_ids, request.truncate_prompt_tokens, description.max_model_len)
+        check_prompt_ids(token_ids, description.vocab_size, "messages")
+        factory = GenerationFactory(mint_id("chatcmpl"), model, description, params, request)
+        generation = factory.make(0, token_ids)
+        head = factory.head("chat.completion.chunk" if request.stream else "chat.completion")
+        renderer = ChatRenderer(request, head, generation, model.tokenizer)
+        return Plan(model, [generation], renderer, bool(request.stream))

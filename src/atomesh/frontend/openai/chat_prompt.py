@@ -1,0 +1,74 @@
+"""Messages to token ids, for the chat and for /tokenize."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from atomesh.errors import InvalidRequestError
+from atomesh.frontend.context import Frontend
+from atomesh.frontend.openai.chat_request import ChatMessage, parse_messages
+from atomesh.frontend.served_model import ServedModel
+
+if TYPE_CHECKING:
+    from atomesh.frontend.chat_template import ChatTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """What of a request decides its prompt; null means the default."""
+
+    messages: Sequence[ChatMessage]
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    add_special_tokens: bool | None
+    template_kwargs: Mapping[str, Any] | None
+
+
+async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt) -> list[int]:
+    """The prompt's token ids. Raises InvalidRequestError or ContextLengthError."""
+    template = _require_template(model)
+    _check_kwargs(prompt.template_kwargs or {}, frontend.options.chat_template_kwargs)
+    continues = bool(prompt.continue_final_message)
+    generates = not continues if prompt.add_generation_prompt is None else prompt.add_generation_prompt
+    if continues and generates:
+        raise InvalidRequestError(
+            "continue_final_message and add_generation_prompt cannot both be true; choose one",
+            param="continue_final_message",
+        )
+    messages = parse_messages(prompt.messages)
+    characters = sum(len(message["content"]) for message in messages)
+    frontend.bounds.check_characters(characters, model.tokenizer, model.service.describe().max_model_len)
+    token_ids = await frontend.texts.run(
+        characters,
+        lambda: template.encode(
+            messages,
+            model.tokenizer,
+            add_generation_prompt=generates,
+            continue_final_message=continues,
+            template_kwargs=prompt.template_kwargs,
+        ),
+    )
+    return _with_bos(token_ids, model) if prompt.add_special_tokens else token_ids
+
+
+def _require_template(model: ServedModel) -> "ChatTemplate":
+    if model.chat_template is None:
+        raise InvalidRequestError(
+            f"the model {model.name!r} has no chat template; use /v1/completions",
+            param="model",
+        )
+    return model.chat_template
+
+
+def _check_kwargs(kwargs: Mapping[str, Any], allowed: frozenset[str]) -> None:
+    for name in kwargs:
+        if name not in allowed:
+            raise InvalidRequestError(
+                f"chat_template_kwargs has {name[:40]!r}; allowed are {', '.join(sorted(allowed))}",
+                param=f"chat_template_kwargs.{name[:40]}",
+            )
+
+
+def _with_bos(token_ids: list[int], model: ServedModel) -> list[int]:
+    bos = model.tokenizer.bos_token_id
+    return token_ids if bos is None or token_ids[:1] == [bos] else [bos, *token_ids]

@@ -1,0 +1,147 @@
+"""POST /v1/chat/completions: the request as it comes, and as the chat template takes it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from atomesh.errors import InvalidRequestError
+from atomesh.frontend.openai.sampling_fields import (
+    SamplingFields,
+    check_shared_fields,
+    choose_max_tokens,
+    make_sampling,
+)
+from atomesh.protocol.sampling import MAX_LOGPROBS, SamplingParams
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class ContentPart(msgspec.Struct, frozen=True):
+    type: str
+    text: str | None = None
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    role: str
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    type: str
+
+
+class ChatRequest(SamplingFields, frozen=True, kw_only=True):
+    messages: list[ChatMessage]
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[str] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+def parse_chat_sampling(request: ChatRequest) -> SamplingParams:
+    """Checks everything but the messages. Raises InvalidRequestError."""
+    check_shared_fields(request)
+    _refuse_later_features(request)
+    return make_sampling(
+        request,
+        max_tokens=choose_max_tokens(request, default=None, least=1),
+        logprobs=_count_logprobs(request),
+    )
+
+
+def _count_logprobs(request: ChatRequest) -> int | None:
+    if request.top_logprobs is not None:
+        if not request.logprobs:
+            raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+        if not 0 <= request.top_logprobs <= MAX_LOGPROBS:
+            raise InvalidRequestError(
+                f"top_logprobs is {request.top_logprobs}; it must lie in [0, {MAX_LOGPROBS}]",
+                param="top_logprobs",
+            )
+    return (request.top_logprobs or 0) if request.logprobs else None
+
+
+def _refuse_later_features(request: ChatRequest) -> None:
+    if request.tool_choice not in (None, "none", "auto"):
+        raise InvalidRequestError(
+            "tool_choice can only be 'none' on this server; remove it", param="tool_choice"
+        )
+    if request.tools and request.tool_choice != "none":
+        raise InvalidRequestError(
+            "tools are not supported by this server; remove them or set tool_choice to 'none'", param="tools"
+        )
+    if request.response_format is not None and request.response_format.type != "text":
+        raise InvalidRequestError(
+            f"response_format {request.response_format.type[:40]!r} is not supported here; use 'text'",
+            param="response_format",
+        )
+    if request.modalities is not None and request.modalities != ["text"]:
+        raise InvalidRequestError("modalities can only be ['text']", param="modalities")
+
+
+def parse_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Plain dictionaries for the template; text parts are joined by newlines, a developer is a system.
+
+    Raises InvalidRequestError with the place of a role or part that is unknown.
+    """
+    if not messages:
+        raise InvalidRequestError("messages is empty; send at least one", param="messages")
+    return [_parse_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _parse_message(message: ChatMessage, place: str) -> dict[str, Any]:
+    if message.role not in _ROLES:
+        raise InvalidRequestError(
+            f"{place}.role is {message.role[:40]!r}; it must be one of {', '.join(_ROLES)}",
+            param=f"{place}.role",
+        )
+    if message.content is None and message.role != "assistant":
+        raise InvalidRequestError(f"{place}.content is missing; send a text", param=f"{place}.content")
+    parsed: dict[str, Any] = {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": _parse_content(message.content, f"{place}.content"),
+    }
+    for name in ("name", "tool_call_id", "reasoning_content"):
+        if (value := getattr(message, name)) is not None:
+            parsed[name] = value
+    if message.tool_calls:
+        parsed["tool_calls"] = [_parse_call(call) for call in message.tool_calls]
+    return parsed
+
+
+def _parse_content(content: str | list[ContentPart] | None, place: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for index, part in enumerate(content):
+        if part.type not in ("text", "refusal") or (part.type == "text" and part.text is None):
+            raise InvalidRequestError(
+                f"{place}[{index}] is a part of type {part.type[:40]!r}; this model reads only text parts "
+                "with a text",
+                param=f"{place}[{index}]",
+            )
+        texts.append(part.text or "")
+    return "\n".join(texts)
+
+
+def _parse_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Templates take a call's arguments as an object, the API carries them as a JSON string."""
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(arguments := function.get("arguments"), str):
+        return dict(call)
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return dict(call)
+    return {**call, "function": {**function, "arguments": decoded}}

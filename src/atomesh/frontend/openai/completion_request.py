@@ -1,0 +1,63 @@
+"""POST /v1/completions: the request as it comes, and its prompts in all their forms."""
+
+from collections.abc import Sequence
+
+from atomesh.errors import InvalidRequestError
+from atomesh.frontend.openai.sampling_fields import (
+    SamplingFields,
+    check_shared_fields,
+    choose_max_tokens,
+    make_sampling,
+)
+from atomesh.protocol.sampling import SamplingParams
+
+MAX_COMPLETION_LOGPROBS = 5
+DEFAULT_MAX_TOKENS = 16
+
+Prompt = str | list[int]
+
+
+class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
+    prompt: str | list[str | int | list[int]] | None = None
+    echo: bool | None = None
+    logprobs: int | None = None
+
+
+def parse_completion_sampling(request: CompletionRequest) -> SamplingParams:
+    """Checks everything but the prompt. Raises InvalidRequestError."""
+    check_shared_fields(request)
+    if request.logprobs is not None and not 0 <= request.logprobs <= MAX_COMPLETION_LOGPROBS:
+        raise InvalidRequestError(
+            f"logprobs is {request.logprobs}; it must lie in [0, {MAX_COMPLETION_LOGPROBS}]", param="logprobs"
+        )
+    return make_sampling(
+        request,
+        max_tokens=choose_max_tokens(request, DEFAULT_MAX_TOKENS, least=0 if request.echo else 1),
+        logprobs=request.logprobs,
+        prompt_logprobs=request.logprobs if request.echo else None,
+    )
+
+
+def split_prompts(prompt: str | Sequence[str | int | list[int]] | None) -> list[Prompt]:
+    """One text, one list of ids, or a list of either; never a mixture. Raises InvalidRequestError."""
+    if not prompt:
+        raise InvalidRequestError("prompt is missing or empty; send a text or token ids", param="prompt")
+    if isinstance(prompt, str):
+        return [prompt]
+    first = type(prompt[0])
+    if any(type(item) is not first for item in prompt):
+        raise InvalidRequestError(
+            "prompt mixes texts, ids and lists of ids; send prompts of one kind", param="prompt"
+        )
+    prompts: list[Prompt] = []
+    ids: list[int] = []
+    for index, item in enumerate(prompt):
+        if isinstance(item, int):
+            ids.append(item)
+            continue
+        if not item:
+            raise InvalidRequestError(
+                f"prompt[{index}] is empty; send a non-empty one", param=f"prompt[{index}]"
+            )
+        prompts.append(item)
+    return prompts or [ids]

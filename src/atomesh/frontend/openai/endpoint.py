@@ -1,0 +1,57 @@
+"""The way of every POST: read, decode, refuse, prepare, answer; a client that leaves ends it at any point."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from atomesh.frontend.context import Frontend
+from atomesh.frontend.disconnect import ClientDisconnectedError, run_until_disconnect
+from atomesh.frontend.openai.call import Answering, Call, Plan, deadline
+from atomesh.frontend.request_body import BodyDecoder, DecodedBody, read_body
+from atomesh.frontend.validation import parse_timeout, refuse_fields, refuse_internal_headers
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Endpoint(ABC, Generic[R]):
+    """An ASGI application for one route."""
+
+    path: str
+
+    def __init__(self, frontend: Frontend, kind: type[R]) -> None:
+        self._frontend = frontend
+        self._decoder = BodyDecoder(kind)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        received_at = self._frontend.clock.now()
+        headers = Headers(scope=scope)
+        try:
+            refuse_internal_headers(headers)
+            timeout_s = parse_timeout(headers, self._frontend.options.max_timeout_s)
+            deadline_at = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+            call = Call(headers, send, received_at, timeout_s, deadline_at)
+            body = await read_body(headers, receive, self._frontend.options)
+            await run_until_disconnect(receive, self._serve(call, body))
+        except ClientDisconnectedError:
+            self._frontend.metrics.disconnects.inc()
+
+    async def _serve(self, call: Call, body: bytes) -> None:
+        async with deadline(call):
+            decoded = await self._decode(body)
+            plan = await self._plan(call, decoded.request)
+        await Answering(self._frontend, call, plan).run()
+
+    async def _decode(self, body: bytes) -> DecodedBody[R]:
+        decoded = await self._frontend.texts.run(len(body), lambda: self._decoder.decode(body))
+        refuse_fields(decoded.fields)
+        if unknown := decoded.unknown_fields():
+            self._frontend.metrics.unknown_fields.labels(self.path).inc(len(unknown))
+        return decoded
+
+    @abstractmethod
+    async def _plan(self, call: Call, request: R) -> Plan:
+        """Everything that can refuse the request, before anything runs. Raises AtomeshError."""

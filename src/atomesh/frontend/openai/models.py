@@ -1,0 +1,45 @@
+"""GET /v1/models and /v1/models/{id}; an id may contain slashes."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from atomesh.frontend.context import Frontend
+from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.served_model import ServedModel
+from atomesh.protocol.worker import ModelDescription
+
+
+def model_routes(frontend: Frontend) -> list[Route]:
+    async def list_models(_request: Request) -> Response:
+        entries = [_entry(name, *ready) for ready in frontend.ready_models() for name in _names(ready[0])]
+        return _json({"object": "list", "data": entries})
+
+    async def show_model(request: Request) -> Response:
+        name = request.path_params["model_id"]
+        model = frontend.find_model(name)
+        return _json(_entry(name, model, model.service.describe()))
+
+    return [Route("/v1/models", list_models), Route("/v1/models/{model_id:path}", show_model)]
+
+
+def _names(model: ServedModel) -> tuple[str, ...]:
+    return (model.name, *model.aliases)
+
+
+def _entry(name: str, model: ServedModel, description: ModelDescription) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "atomesh",
+        "root": model.name,
+        "parent": None,
+        "max_model_len": description.max_model_len,
+    }
+
+
+def _json(value: object) -> Response:
+    return Response(encode_json(value), media_type="application/json")

@@ -1,0 +1,44 @@
+"""The one interface between the flow of pieces and their JSON in an API."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from atomesh.frontend.generation import ChoicePiece, StepPieces
+from atomesh.protocol.generation import TokenLogprobs
+
+
+@dataclass(slots=True)
+class WholeChoice:
+    """One choice, collected."""
+
+    texts: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+    def add(self, piece: ChoicePiece) -> None:
+        self.texts.append(piece.text)
+        self.token_ids.extend(piece.token_ids)
+        self.logprobs.extend(piece.logprobs)
+        self.finish_reason = piece.finish_reason
+        self.stop_reason = piece.stop_reason
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+class Renderer(Protocol):
+    def frames(self, step: StepPieces) -> bytes:
+        """The chunks for one step, to be written at once; empty when the step has nothing to say."""
+        ...
+
+    def last_frames(self) -> bytes:
+        """What comes after all choices have finished, before [DONE]."""
+        ...
+
+    def whole(self, choices: Sequence[Sequence[WholeChoice]]) -> dict[str, Any]:
+        """The body of an answer that is not streamed; choices by prompt, then by index."""
+        ...

@@ -1,0 +1,158 @@
+"""The fields that chat and completions share, and their way to SamplingParams. Null means the default."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from atomesh.errors import InvalidRequestError
+from atomesh.frontend.generation import Generation
+from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter
+from atomesh.frontend.options import FrontendOptions
+from atomesh.protocol.sampling import SamplingParams
+
+_COPIED = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "min_tokens",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "prompt_logprobs",
+)
+_INT64 = (-(2**63), 2**63 - 1)
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
+    model: str | None = None
+    n: int | None = None
+    best_of: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    min_tokens: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    prompt_logprobs: int | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    return_token_ids: bool | None = None
+    # Known to the API and without effect on the answer.
+    user: str | None = None
+    metadata: object = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+
+def choose_max_tokens(fields: SamplingFields, default: int | None, least: int) -> int | None:
+    """`max_completion_tokens` before `max_tokens` before `default`; None is the rest of the context."""
+    name, value = "max_completion_tokens", fields.max_completion_tokens
+    if value is None:
+        name, value = "max_tokens", fields.max_tokens
+    if value is None:
+        return default
+    if value < least:
+        raise InvalidRequestError(f"{name} is {value}; it must be at least {least}", param=name)
+    return value
+
+
+def make_sampling(
+    fields: SamplingFields,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None = None,
+) -> SamplingParams:
+    """Raises InvalidRequestError for a value out of range. Of two `prompt_logprobs` the larger counts."""
+    given = {name: value for name in _COPIED if (value := getattr(fields, name)) is not None}
+    if prompt_logprobs is not None:
+        given["prompt_logprobs"] = max(prompt_logprobs, given.get("prompt_logprobs", 0))
+    return SamplingParams(n=count_choices(fields), max_tokens=max_tokens, logprobs=logprobs, **given)
+
+
+def count_choices(fields: SamplingFields) -> int:
+    return 1 if fields.n is None else fields.n
+
+
+def check_shared_fields(fields: SamplingFields) -> None:
+    """What no type says: which fields go together."""
+    if fields.stream_options is not None and not fields.stream:
+        raise InvalidRequestError(
+            "stream_options is only allowed with stream: true; remove it or stream", param="stream_options"
+        )
+    if fields.best_of is not None and fields.best_of != count_choices(fields):
+        raise InvalidRequestError(
+            f"best_of is {fields.best_of} and n is {count_choices(fields)}; only equal values are supported",
+            param="best_of",
+        )
+    if fields.stream and fields.prompt_logprobs is not None:
+        raise InvalidRequestError(
+            "prompt_logprobs cannot be streamed; remove it or set stream to false", param="prompt_logprobs"
+        )
+    if fields.priority is not None and not _INT64[0] <= fields.priority <= _INT64[1]:
+        raise InvalidRequestError(f"priority is {fields.priority}; it must be an int64", param="priority")
+    if fields.cache_salt == "":
+        raise InvalidRequestError(
+            "cache_salt is empty; send a non-empty string or leave it out", param="cache_salt"
+        )
+
+
+def make_chunk_writer(
+    fields: SamplingFields, head: AnswerHead, generations: Sequence[Generation]
+) -> ChunkWriter:
+    options = fields.stream_options or StreamOptions()
+    return ChunkWriter(
+        head,
+        generations,
+        include_usage=bool(options.include_usage),
+        continuous_usage=bool(options.continuous_usage_stats),
+    )
+
+
+def check_answers(prompts: int, choices: int, options: FrontendOptions) -> None:
+    """Raises InvalidRequestError when one call asks for too much."""
+    if prompts > options.max_prompts:
+        raise InvalidRequestError(
+            f"prompt has {prompts} prompts; the limit is {options.max_prompts}: send several requests",
+            param="prompt",
+        )
+    if prompts * choices > options.max_answers:
+        raise InvalidRequestError(
+            f"{prompts} prompts with n = {choices} are {prompts * choices} answers; the limit is "
+            f"{options.max_answers}: send several requests",
+            param="n",
+        )

@@ -1,0 +1,101 @@
+"""POST /tokenize and /detokenize, as vLLM has them."""
+
+from typing import Any
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from atomesh.errors import InvalidRequestError
+from atomesh.frontend.context import Frontend
+from atomesh.frontend.disconnect import ClientDisconnectedError
+from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.logprobs import token_text
+from atomesh.frontend.openai.chat_prompt import ChatPrompt, encode_chat
+from atomesh.frontend.openai.chat_request import ChatMessage
+from atomesh.frontend.openai.generation_factory import check_prompt_ids
+from atomesh.frontend.request_body import BodyDecoder, read_body
+from atomesh.frontend.served_model import ServedModel
+
+
+class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    tokens: list[int]
+    model: str | None = None
+
+
+class Tokenize:
+    """`prompt` is encoded with special tokens unless told otherwise, `messages` through the chat template."""
+
+    def __init__(self, frontend: Frontend) -> None:
+        self._frontend = frontend
+        self._decoder = BodyDecoder(TokenizeRequest)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(Headers(scope=scope), receive, self._frontend.options)
+        except ClientDisconnectedError:
+            return
+        request = self._decoder.decode(body).request
+        model = self._frontend.find_model(request.model)
+        max_model_len = model.service.describe().max_model_len
+        tokens = await self._encode(model, request, max_model_len)
+        strings = (
+            [token_text(model.tokenizer, token) for token in tokens] if request.return_token_strs else None
+        )
+        answer = {
+            "count": len(tokens),
+            "max_model_len": max_model_len,
+            "tokens": tokens,
+            "token_strs": strings,
+        }
+        await Response(encode_json(answer), media_type="application/json")(scope, receive, send)
+
+    async def _encode(self, model: ServedModel, request: TokenizeRequest, max_model_len: int) -> list[int]:
+        if (request.prompt is None) == (request.messages is None):
+            raise InvalidRequestError("send either prompt or messages", param="prompt")
+        if request.messages is not None:
+            prompt = ChatPrompt(
+                request.messages,
+                request.add_generation_prompt,
+                request.continue_final_message,
+                request.add_special_tokens,
+                request.chat_template_kwargs,
+            )
+            return await encode_chat(self._frontend, model, prompt)
+        text, adds = request.prompt or "", request.add_special_tokens is not False
+        self._frontend.bounds.check_characters(len(text), model.tokenizer, max_model_len)
+        return await self._frontend.texts.run(
+            len(text), lambda: model.tokenizer.encode(text, add_special_tokens=adds)
+        )
+
+
+class Detokenize:
+    def __init__(self, frontend: Frontend) -> None:
+        self._frontend = frontend
+        self._decoder = BodyDecoder(DetokenizeRequest)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(Headers(scope=scope), receive, self._frontend.options)
+        except ClientDisconnectedError:
+            return
+        request = self._decoder.decode(body).request
+        model = self._frontend.find_model(request.model)
+        if request.tokens:
+            check_prompt_ids(request.tokens, model.service.describe().vocab_size, "tokens")
+        text = await self._frontend.texts.run(
+            len(request.tokens), lambda: model.tokenizer.decode(request.tokens)
+        )
+        await Response(encode_json({"prompt": text}), media_type="application/json")(scope, receive, send)

@@ -1,0 +1,120 @@
+"""The engine's own figures at scrape time: from its last load report, never from a counter kept beside it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from atomesh.observability.metrics import ENGINE
+from atomesh.protocol.worker import LoadReport, ModelDescription
+
+_LABELS = ("model_name", "engine")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReading:
+    """One served model's state; `description` is None while nothing serves it."""
+
+    model_name: str
+    load: LoadReport
+    description: ModelDescription | None
+
+
+class EngineCollector(Collector):
+    def __init__(self, read: Callable[[], Sequence[EngineReading]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        readings = self._read()
+        yield _gauge("vllm:num_requests_running", "Requests in the running batch.", readings, _running)
+        yield _gauge("vllm:num_requests_waiting", "Requests waiting for the engine.", readings, _waiting)
+        yield _gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", readings, kv_usage)
+        yield _counter("vllm:prefix_cache_queries", "Prompt tokens looked up.", readings, _queries)
+        yield _counter("vllm:prefix_cache_hits", "Prompt tokens found.", readings, _hits)
+        yield _counter("vllm:num_preemptions", "Requests preempted.", readings, _preemptions)
+        yield _counter("atomesh_engine_steps", "Steps of the engine.", readings, _steps)
+        yield _counter("atomesh_computed_prompt_tokens", "Prompt tokens computed.", readings, _computed)
+        yield _kv_blocks(readings)
+        yield _cache_config(readings)
+        yield _lora()
+
+
+def kv_usage(load: LoadReport) -> float:
+    """Blocks that requests hold, as a share of the pool; cached ones are free to take."""
+    if not load.total_blocks:
+        return 0.0
+    return 1.0 - (load.free_blocks + load.cached_blocks) / load.total_blocks
+
+
+def _running(load: LoadReport) -> float:
+    return load.running
+
+
+def _waiting(load: LoadReport) -> float:
+    return load.waiting
+
+
+def _queries(load: LoadReport) -> float:
+    return load.prefix_cache_queries
+
+
+def _hits(load: LoadReport) -> float:
+    return load.prefix_cache_hits
+
+
+def _preemptions(load: LoadReport) -> float:
+    return load.preemptions
+
+
+def _steps(load: LoadReport) -> float:
+    return load.steps
+
+
+def _computed(load: LoadReport) -> float:
+    return load.prompt_tokens
+
+
+def _gauge(
+    name: str, text: str, readings: Sequence[EngineReading], value: Callable[[LoadReport], float]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=_LABELS)
+    for reading in readings:
+        family.add_metric((reading.model_name, ENGINE), value(reading.load))
+    return family
+
+
+def _counter(
+    name: str, text: str, readings: Sequence[EngineReading], value: Callable[[LoadReport], float]
+) -> Metric:
+    family = CounterMetricFamily(name, text, labels=_LABELS)
+    for reading in readings:
+        family.add_metric((reading.model_name, ENGINE), value(reading.load))
+    return family
+
+
+def _kv_blocks(readings: Sequence[EngineReading]) -> Metric:
+    family = GaugeMetricFamily("atomesh_kv_blocks", "KV blocks by state.", labels=("model_name", "state"))
+    for reading in readings:
+        load = reading.load
+        used = load.total_blocks - load.free_blocks - load.cached_blocks
+        for state, count in (("free", load.free_blocks), ("cached", load.cached_blocks), ("used", used)):
+            family.add_metric((reading.model_name, state), count)
+    return family
+
+
+def _cache_config(readings: Sequence[EngineReading]) -> Metric:
+    labels = (*_LABELS, "block_size", "num_gpu_blocks", "cache_dtype")
+    family = GaugeMetricFamily("vllm:cache_config_info", "Shape of the KV cache.", labels=labels)
+    for reading in readings:
+        if (model := reading.description) is not None:
+            values = (reading.model_name, ENGINE, str(model.block_size), str(model.num_blocks), model.dtype)
+            family.add_metric(values, 1.0)
+    return family
+
+
+def _lora() -> Metric:
+    labels = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
+    family = GaugeMetricFamily("vllm:lora_requests_info", "Adapters in use; none are served.", labels=labels)
+    family.add_metric(("0", "", ""), 1.0)
+    return family

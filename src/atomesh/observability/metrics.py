@@ -1,0 +1,170 @@
+"""Every metric that the HTTP face counts, declared once; what the engine reports is in engine_collector.
+
+Labels are bounded: served models, our own routes, statuses, finish reasons, and nothing that a client sends.
+The `vllm:` names and their buckets are those that dashboards and routers already read.
+"""
+
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+ENGINE = "0"  # the label of the one logical engine behind a served model
+FINISH_REASONS = ("stop", "length", "abort", "error")
+
+_MODEL_LABELS = ("model_name", "engine")
+_TTFT_BUCKETS = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
+)
+_TOKEN_BUCKETS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+)
+_REQUEST_BUCKETS = (
+    0.01,
+    0.05,
+    0.1,
+    0.3,
+    0.5,
+    0.8,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    5.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    40.0,
+    60.0,
+    120.0,
+    480.0,
+)
+_LENGTH_BUCKETS = tuple(float(step * 10**power) for power in range(6) for step in (1, 2, 5))
+
+_HISTOGRAMS = {
+    "time_to_first_token_seconds": ("From a request's arrival to its first token's byte.", _TTFT_BUCKETS),
+    "inter_token_latency_seconds": ("Between two tokens of a request.", _TOKEN_BUCKETS),
+    "request_time_per_output_token_seconds": (
+        "A request's mean time per token after the first.",
+        _TOKEN_BUCKETS,
+    ),
+    "e2e_request_latency_seconds": ("From a request's arrival to its last byte.", _REQUEST_BUCKETS),
+    "request_queue_time_seconds": ("Waiting in the engine before the first step.", _REQUEST_BUCKETS),
+    "request_prefill_time_seconds": ("From the first step to the first token.", _REQUEST_BUCKETS),
+    "request_decode_time_seconds": ("From the first token to the last.", _REQUEST_BUCKETS),
+    "request_inference_time_seconds": ("From the first step to the last token.", _REQUEST_BUCKETS),
+    "request_prompt_tokens": ("Prompt tokens of a request.", _LENGTH_BUCKETS),
+    "request_generation_tokens": ("Generated tokens of a request.", _LENGTH_BUCKETS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetrics:
+    """One served model's children: no label is looked up per token."""
+
+    time_to_first_token_seconds: Histogram
+    inter_token_latency_seconds: Histogram
+    request_time_per_output_token_seconds: Histogram
+    e2e_request_latency_seconds: Histogram
+    request_queue_time_seconds: Histogram
+    request_prefill_time_seconds: Histogram
+    request_decode_time_seconds: Histogram
+    request_inference_time_seconds: Histogram
+    request_prompt_tokens: Histogram
+    request_generation_tokens: Histogram
+    prompt_tokens: Counter
+    generation_tokens: Counter
+    success: dict[str, Counter]
+    in_flight: Gauge
+
+
+class FrontendMetrics:
+    """Owns the registry; `render()` is the text of GET /metrics."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.http_requests = self._counter(
+            "atomesh_http_requests", "Requests answered.", "endpoint", "status"
+        )
+        self.unknown_fields = self._counter(
+            "atomesh_unknown_request_fields",
+            "Fields of requests that were ignored because no one knows them.",
+            "endpoint",
+        )
+        self.disconnects = self._counter(
+            "atomesh_client_disconnects", "Clients that left before the end of their answer."
+        )
+        self.cut_streams = self._counter("atomesh_cut_streams", "Streams that ended in an error frame.")
+        self._in_flight = Gauge(
+            "atomesh_requests_in_flight",
+            "Requests between arrival and last byte.",
+            ("model_name",),
+            registry=self.registry,
+        )
+        self._histograms = {
+            name: Histogram(f"vllm:{name}", text, _MODEL_LABELS, buckets=buckets, registry=self.registry)
+            for name, (text, buckets) in _HISTOGRAMS.items()
+        }
+        self._prompt_tokens = self._counter("vllm:prompt_tokens", "Prompt tokens prefilled.", *_MODEL_LABELS)
+        self._generation_tokens = self._counter("vllm:generation_tokens", "Tokens generated.", *_MODEL_LABELS)
+        self._success = self._counter(
+            "vllm:request_success", "Requests that ended.", *_MODEL_LABELS, "finished_reason"
+        )
+        self._models: dict[str, ModelMetrics] = {}
+
+    def for_model(self, name: str) -> ModelMetrics:
+        """`name` must be a served model's own, never what a client wrote."""
+        if name not in self._models:
+            self._models[name] = self._declare_model(name)
+        return self._models[name]
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _declare_model(self, name: str) -> ModelMetrics:
+        return ModelMetrics(
+            **{key: histogram.labels(name, ENGINE) for key, histogram in self._histograms.items()},
+            prompt_tokens=self._prompt_tokens.labels(name, ENGINE),
+            generation_tokens=self._generation_tokens.labels(name, ENGINE),
+            success={reason: self._success.labels(name, ENGINE, reason) for reason in FINISH_REASONS},
+            in_flight=self._in_flight.labels(name),
+        )

@@ -1,0 +1,49 @@
+"""One request's times and counts on their way into the metrics: the caller says what, the meter knows when."""
+
+from atomesh.clock import Clock
+from atomesh.observability.metrics import ModelMetrics
+from atomesh.protocol.generation import Timings
+
+
+class RequestMeter:
+    def __init__(self, metrics: ModelMetrics, clock: Clock, received_at: float, prompt_tokens: int) -> None:
+        """`received_at` is on `clock`'s scale: the moment the request arrived."""
+        self._metrics = metrics
+        self._clock = clock
+        self._received_at = received_at
+        self._prompt_tokens = prompt_tokens
+        self._first_at: float | None = None
+        self._last_at = received_at
+        self._steps = 0
+
+    def saw_step(self, tokens: int) -> None:
+        """A step's tokens have been written to the client."""
+        now = self._clock.now()
+        if self._first_at is None:
+            self._first_at = now
+            self._metrics.time_to_first_token_seconds.observe(now - self._received_at)
+            self._metrics.prompt_tokens.inc(self._prompt_tokens)
+        else:
+            self._metrics.inter_token_latency_seconds.observe(now - self._last_at)
+        self._metrics.generation_tokens.inc(tokens)
+        self._last_at = now
+        self._steps += 1
+
+    def saw_finish(self, reason: str) -> None:
+        """One choice has ended: stop, length, abort or error."""
+        self._metrics.success[reason].inc()
+
+    def saw_end(self, completion_tokens: int, timings: Timings | None) -> None:
+        """All of the answer is there."""
+        metrics = self._metrics
+        metrics.e2e_request_latency_seconds.observe(self._clock.now() - self._received_at)
+        metrics.request_prompt_tokens.observe(self._prompt_tokens)
+        metrics.request_generation_tokens.observe(completion_tokens)
+        decode_s = 0.0 if self._first_at is None else self._last_at - self._first_at
+        metrics.request_decode_time_seconds.observe(decode_s)
+        if self._steps > 1:
+            metrics.request_time_per_output_token_seconds.observe(decode_s / (self._steps - 1))
+        if timings is not None:
+            metrics.request_queue_time_seconds.observe(timings.queue_s)
+            metrics.request_prefill_time_seconds.observe(timings.prefill_s)
+            metrics.request_inference_time_seconds.observe(timings.prefill_s + decode_s)
