@@ -92,6 +92,8 @@ class ScriptedExecutor:
 
     def _outcome(self, sequence: ScheduledSequence) -> SequenceOutcome:
         history, _ = self._read(sequence, sequence.end)
+        if history != [*sequence.prompt_token_ids, *sequence.output_token_ids][: sequence.end]:
+            raise AssertionError(f"sequence {sequence.sequence_id} reads another sequence's KV")
         sampled = [self._sample(sequence, history, choice) for choice in sequence.choices]
         return SequenceOutcome(tuple(sampled), self._prompt_logprobs(sequence))
 

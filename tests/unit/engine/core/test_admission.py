@@ -28,7 +28,7 @@ def test_a_request_that_fits_to_the_token_is_accepted_and_one_more_is_refused() 
 
 def test_a_prompt_that_fills_the_context_is_refused_in_the_contracts_words() -> None:
     check_capacity(request_of(99, 1), max_model_len=100, pool_tokens=1000)
-    with pytest.raises(ContextLengthError, match="maximum context length is 100 tokens.*has 100") as caught:
+    with pytest.raises(ContextLengthError, match=r"maximum context length is 100 tokens.*has 100") as caught:
         check_capacity(request_of(100, 1), max_model_len=100, pool_tokens=1000)
     assert caught.value.code == "context_length_exceeded"
     assert caught.value.status == 400
