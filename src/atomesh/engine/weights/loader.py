@@ -27,7 +27,7 @@ class SlottedModel(Protocol):
 
 
 def load_weights(model: SlottedModel, source: TensorSource) -> None:
-    """Raises ModelFileError, before anything is read, when a weight is missing, left over or of another shape.
+    """Raises ModelFileError, before anything is read, if a weight is missing, left over or of another shape.
 
     A left-over weight would mean that the file holds another architecture than its configuration says.
     """
