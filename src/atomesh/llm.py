@@ -1,0 +1,216 @@
+"""A model in this process, without a server: `LLM(model).generate(prompts)`."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from atomesh.clock import MonotonicClock
+from atomesh.engine.build import build_engine
+from atomesh.engine.options import DtypeChoice, EngineOptions
+from atomesh.errors import InvalidRequestError
+from atomesh.frontend.chat_template import ChatTemplate, RenderOptions, load_chat_template
+from atomesh.frontend.resolve import resolve_sampling
+from atomesh.frontend.tokenizer import load_tokenizer
+from atomesh.model_files.checkpoint import open_checkpoint
+from atomesh.model_files.resolve import resolve_model
+from atomesh.protocol.generation import GenerationRequest
+from atomesh.protocol.sampling import SamplingParams
+from atomesh.request_output import CompletionOutput, Logprob, RequestOutput, RunningRequest
+
+__all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput"]
+
+DEFAULT_HOME = Path("~/.cache/atomesh")
+
+Prompt = str | Mapping[str, Any]
+Message = Mapping[str, Any]
+Params = SamplingParams | Sequence[SamplingParams] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenPrompt:
+    token_ids: list[int]
+    text: str | None = None
+
+
+class LLM:
+    """Owns an engine; for one thread at a time. Close it, or use it in a `with` block, to free its memory."""
+
+    def __init__(
+        self,
+        model: str | Path,
+        dtype: DtypeChoice = "auto",
+        *,
+        home: Path = DEFAULT_HOME,
+        chat_template: Path | None = None,
+        **options: Any,
+    ) -> None:
+        """`model` is a directory, a GGUF file, a hub id or a name that `atomesh models` lists.
+
+        `home` is where fetched models lie. `options` are the fields of `EngineOptions`.
+        Raises ConfigurationError.
+        """
+        local = resolve_model(str(model), home.expanduser())
+        self._checkpoint = open_checkpoint(local.path)
+        self._template_override = chat_template
+        self._tokenizer = load_tokenizer(self._checkpoint)
+        self._engine = build_engine(
+            self._checkpoint,
+            EngineOptions(dtype=dtype, **options),
+            secret=secrets.token_bytes(32),
+            served_name=local.name,
+            clock=MonotonicClock(),
+        )
+        self._num_requests = 0
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt] | None = None,
+        sampling_params: Params = None,
+        *,
+        prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+    ) -> list[RequestOutput]:
+        """One output a prompt, in order; all prompts run together.
+
+        A prompt is a text, or a mapping with "prompt" or "prompt_token_ids"; or the ids come by themselves,
+        as one list or several. `sampling_params` are for all prompts, or one each. A prompt that the engine
+        has to give up has finish reason "error". A bad argument raises InvalidRequestError, and nothing runs.
+        """
+        return self._run(self._token_prompts(prompts, prompt_token_ids), sampling_params)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: Params = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """The answer to one conversation, or to each of several, through the model's chat template."""
+        template = self._chat_template
+        if template is None:
+            raise InvalidRequestError(
+                "the model has no chat template: give LLM a chat_template, or use generate", param="messages"
+            )
+        options = RenderOptions(
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=chat_template_kwargs,
+        )
+        ids = [template.encode(each, self._tokenizer, **options) for each in _conversations(messages)]
+        prompts = [_TokenPrompt(each, self._tokenizer.decode(each)) for each in ids]
+        return self._run(prompts, sampling_params)
+
+    def reset_prefix_cache(self) -> None:
+        self._engine.reset_prefix_cache()
+
+    def close(self) -> None:
+        if "_chat_template" in vars(self) and self._chat_template is not None:
+            self._chat_template.close()
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @cached_property
+    def _chat_template(self) -> ChatTemplate | None:
+        """Loaded for the first conversation: it starts a process of its own."""
+        return load_chat_template(self._checkpoint, self._template_override)
+
+    def _token_prompts(
+        self,
+        prompts: Prompt | Sequence[Prompt] | None,
+        prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None,
+    ) -> list[_TokenPrompt]:
+        if prompts is not None and prompt_token_ids is None:
+            listed = [prompts] if isinstance(prompts, (str, Mapping)) else prompts
+            return [self._token_prompt(prompt) for prompt in listed]
+        if prompt_token_ids is not None and prompts is None:
+            return [_TokenPrompt(ids) for ids in _id_lists(prompt_token_ids)]
+        raise InvalidRequestError("give either prompts or prompt_token_ids", param="prompts")
+
+    def _token_prompt(self, prompt: Prompt) -> _TokenPrompt:
+        if isinstance(prompt, str):
+            return _TokenPrompt(self._tokenizer.encode(prompt), prompt)
+        if "prompt_token_ids" in prompt:
+            return _TokenPrompt(list(prompt["prompt_token_ids"]), prompt.get("prompt"))
+        if "prompt" in prompt:
+            return self._token_prompt(prompt["prompt"])
+        raise InvalidRequestError(
+            f"a prompt has the keys {sorted(prompt)}; it needs 'prompt' or 'prompt_token_ids'",
+            param="prompts",
+        )
+
+    def _run(self, prompts: Sequence[_TokenPrompt], sampling_params: Params) -> list[RequestOutput]:
+        params = _one_each(sampling_params, len(prompts))
+        requests = [self._request(prompt, own) for prompt, own in zip(prompts, params, strict=True)]
+        running = {request.request.request_id: request for request in requests}
+        try:
+            for request in requests:
+                self._engine.add(request.request)
+            while self._engine.has_work():
+                self._step(running)
+        finally:
+            for request_id in running:
+                self._engine.abort(request_id)
+        return [request.output() for request in requests]
+
+    def _step(self, running: Mapping[str, RunningRequest]) -> None:
+        for delta in self._engine.step():
+            request = running[delta.request_id]
+            request.take(delta)
+            if request.is_finished:
+                self._engine.abort(
+                    delta.request_id
+                )  # a stop string may have ended it before the engine knows
+
+    def _request(self, prompt: _TokenPrompt, params: SamplingParams) -> RunningRequest:
+        if not prompt.token_ids:
+            raise InvalidRequestError("a prompt is empty; it needs at least one token", param="prompts")
+        spec = resolve_sampling(params, self._tokenizer, self._engine.description, len(prompt.token_ids))
+        self._num_requests += 1
+        request = GenerationRequest(
+            request_id=str(self._num_requests - 1),
+            prompt_token_ids=prompt.token_ids,
+            sampling=spec,
+            n=params.n,
+        )
+        return RunningRequest(request, params, self._tokenizer, prompt.text)
+
+
+def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
+    single = [each for each in messages if isinstance(each, Mapping)]
+    several = [each for each in messages if not isinstance(each, Mapping)]
+    if single and several:
+        raise InvalidRequestError("messages mix one conversation with several", param="messages")
+    return [single] if single else several
+
+
+def _id_lists(token_ids: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
+    single = [each for each in token_ids if isinstance(each, int)]
+    several = [list(each) for each in token_ids if not isinstance(each, int)]
+    if single and several:
+        raise InvalidRequestError("prompt_token_ids mix ids with lists of ids", param="prompt_token_ids")
+    return [single] if single else several
+
+
+def _one_each(params: Params, count: int) -> list[SamplingParams]:
+    if params is None:
+        return [SamplingParams()] * count
+    if isinstance(params, SamplingParams):
+        return [params] * count
+    if len(params) != count:
+        raise InvalidRequestError(
+            f"there are {len(params)} sampling_params for {count} prompts; give one for all or one each",
+            param="sampling_params",
+        )
+    return list(params)
