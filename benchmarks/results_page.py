@@ -1,0 +1,25 @@
+"""docs/results.md: each benchmark owns one section of it and replaces that alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write_section(page: Path, owner: str, text: str) -> None:
+    """Put `text` between the marks of `owner`, at the end of the page if it has none yet."""
+    begin, end = f"<!-- {owner}: written by it, do not edit -->", f"<!-- end of {owner} -->"
+    section = f"{begin}\n{text.strip()}\n{end}\n"
+    old = (
+        page.read_text()
+        if page.exists()
+        else "# Results\n\nEach section is written by the benchmark it names.\n"
+    )
+    before, found, rest = old.partition(begin)
+    after = rest.partition(end)[2].lstrip("\n")
+    new = before + section + after if found else f"{old.rstrip()}\n\n{section}"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(new)
