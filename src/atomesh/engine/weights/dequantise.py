@@ -18,21 +18,27 @@ if sys.byteorder != "little":
     raise ModelFileError("model files are little-endian, and so must be the machine that reads them")
 
 
+def check_encoding(encoding: Encoding, tensor: str) -> None:
+    """Raises ModelFileError for an encoding that holds no weights: integers, 8-bit floats without scales."""
+    if encoding.name not in _PLAIN and encoding.name not in _QUANTISED:
+        raise ModelFileError(
+            f"tensor {tensor!r} has type {encoding.name}, which is not supported for weights: "
+            "use float32, float16 or bfloat16, or a GGUF file"
+        )
+
+
 def dequantise(data: memoryview, encoding: Encoding) -> torch.Tensor:
     """Flat values of whole blocks in a new tensor: float32 for quantised kinds, plain ones keep their type.
 
-    Raises ModelFileError for an encoding that holds no weights (integers, 8-bit floats without their scales).
+    Takes one of the encodings that `check_encoding` lets pass.
     """
     if encoding.name in _PLAIN:
         return torch.frombuffer(bytearray(data), dtype=_PLAIN[encoding.name])
-    if encoding.name in _QUANTISED:
-        return torch.from_numpy(_dequantise_blocks(data, GGMLQuantizationType[encoding.name]))
-    raise ModelFileError(
-        f"weights of type {encoding.name} are not supported: use float32, float16, bfloat16 or a GGUF file"
-    )
+    return torch.from_numpy(_dequantise_blocks(data, GGMLQuantizationType[encoding.name]))
 
 
 def _dequantise_blocks(data: memoryview, kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:
     # One long row: gguf works through rows in groups of 16, with a Python round for each.
     row = np.frombuffer(data, dtype=np.uint8).reshape(1, -1)
-    return np.asarray(quants.dequantize(row, kind)).reshape(-1)
+    with np.errstate(all="ignore"):  # scales of a damaged file may be infinite
+        return np.asarray(quants.dequantize(row, kind)).reshape(-1)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from atomesh.engine.weights.dequantise import dequantise
+from atomesh.engine.weights.dequantise import check_encoding, dequantise
 from atomesh.engine.weights.gguf_names import hf_name, norm_offset, rotates_pairs
+from atomesh.engine.weights.shapes import check_shapes
 from atomesh.errors import ModelFileError
 from atomesh.model_files.checkpoint import Checkpoint
 from atomesh.model_files.config import ModelConfig
@@ -17,6 +18,14 @@ _PREFIXES = (
     ("language_model.model.", "model."),
     ("model.language_model.", "model."),
     ("language_model.lm_head.", "lm_head."),
+)
+# The vision side of such a checkpoint, and rotary factors, which the configuration already tells.
+_NOT_PARAMETERS = (
+    "vision_tower.",
+    "multi_modal_projector.",
+    "model.vision_tower.",
+    "model.multi_modal_projector.",
+    "rope_freqs.",
 )
 
 
@@ -32,10 +41,13 @@ class WeightSource:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         config = checkpoint.config
-        named = _gguf_parameter if checkpoint.format == "gguf" else _hf_parameter
-        pairs = (named(stored, config) for stored in checkpoint.tensors.values())
-        self._parameters = dict(pair for pair in pairs if pair is not None)
-        self._check_embedding(config)
+        convert = _gguf_parameter if checkpoint.format == "gguf" else _hf_parameter
+        self._parameters = dict(
+            convert(stored, config)
+            for name, stored in checkpoint.tensors.items()
+            if not name.startswith(_NOT_PARAMETERS)
+        )
+        check_shapes(config, {name: item.stored.shape for name, item in self._parameters.items()})
 
     def names(self) -> frozenset[str]:
         return frozenset(self._parameters)
@@ -56,6 +68,7 @@ class WeightSource:
                 f"tensor {name!r} has shape {stored.shape}; its configuration says {tuple(out.shape)}"
             )
         rows = out.unsqueeze(1 if parameter.rotated_head_dim else 0) if out.dim() == 1 else out
+        check_encoding(stored.encoding, name)
         with torch.no_grad():
             _read_rows(parameter, rows)
 
@@ -65,27 +78,18 @@ class WeightSource:
             raise ModelFileError(f"tensor {name!r} is missing. Download the model again")
         return parameter
 
-    def _check_embedding(self, config: ModelConfig) -> None:
-        expected = (config.vocab_size, config.hidden_size)
-        shape = self.shape("model.embed_tokens.weight")
-        if shape != expected:
-            raise ModelFileError(f"the embedding has shape {shape}, but the configuration says {expected}")
-        self.shape(f"model.layers.{config.num_layers - 1}.input_layernorm.weight")
 
-
-def _gguf_parameter(stored: StoredTensor, config: ModelConfig) -> tuple[str, _Parameter] | None:
-    name = hf_name(stored.name, config.family)
-    if name is None:
-        return None
+def _gguf_parameter(stored: StoredTensor, config: ModelConfig) -> tuple[str, _Parameter]:
+    name = hf_name(stored.name, config.family) or stored.name
     rotated = config.head_dim if rotates_pairs(name, config.family) else 0
     return name, _Parameter(stored, rotated, norm_offset(name, config.family))
 
 
-def _hf_parameter(stored: StoredTensor, config: ModelConfig) -> tuple[str, _Parameter] | None:
+def _hf_parameter(stored: StoredTensor, _: ModelConfig) -> tuple[str, _Parameter]:
     for prefix, plain in _PREFIXES:
         if stored.name.startswith(prefix):
             return plain + stored.name.removeprefix(prefix), _Parameter(stored)
-    return (stored.name, _Parameter(stored)) if stored.name.startswith(("model.", "lm_head.")) else None
+    return stored.name, _Parameter(stored)
 
 
 def _read_rows(parameter: _Parameter, out: torch.Tensor) -> None:
