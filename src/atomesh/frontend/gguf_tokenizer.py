@@ -33,14 +33,18 @@ def gguf_tokenizer_definition(metadata: Mapping[str, object]) -> TokenizerDefini
             f"{_PREFIX}model is {kind!r}; supported are 'gpt2' (byte-level BPE) and 'llama' (SentencePiece): "
             "use a file of such a model, or its Hugging Face directory"
         )
-    named = {name: vocabulary.token_id(key) for name, key in _NAMED_TOKEN_KEYS.items()}
     ends = (vocabulary.token_id("eos_token_id"), vocabulary.token_id("eot_token_id"))
     return TokenizerDefinition(
         spec=spec,
-        bos_token_id=named["bos_token"],
+        bos_token_id=vocabulary.token_id("bos_token_id"),
         eos_token_ids=tuple(token_id for token_id in ends if token_id is not None),
-        named_tokens={name: vocabulary.tokens[i] for name, i in named.items() if i is not None},
+        named_tokens=vocabulary.named_tokens(),
     )
+
+
+def gguf_named_tokens(metadata: Mapping[str, object]) -> dict[str, str]:
+    """The text of "bos_token" and its like."""
+    return _Vocabulary(metadata).named_tokens()
 
 
 class _Vocabulary:
@@ -87,6 +91,10 @@ class _Vocabulary:
         if not (isinstance(value, int) and 0 <= value < len(self.tokens)):
             raise ModelFileError(f"{_PREFIX}{key} is {value!r}; it must lie in [0, {len(self.tokens) - 1}]")
         return value
+
+    def named_tokens(self) -> dict[str, str]:
+        ids = {name: self.token_id(key) for name, key in _NAMED_TOKEN_KEYS.items()}
+        return {name: self.tokens[token_id] for name, token_id in ids.items() if token_id is not None}
 
     def of_type(self, *types: int) -> list[int]:
         return [token_id for token_id, kind in enumerate(self.types) if kind in types]
