@@ -1,4 +1,4 @@
-"""JSON as it goes to a client: compact UTF-8; three characters are escaped that some readers take for line ends."""
+"""JSON as it goes to a client: compact UTF-8, with the characters escaped that some take for line ends."""
 
 from typing import Any
 

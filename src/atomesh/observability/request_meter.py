@@ -1,4 +1,4 @@
-"""One request's times and counts on their way into the metrics: the caller says what, the meter knows when."""
+"""One request's times and counts on their way into the metrics: the caller says what, the meter when."""
 
 from atomesh.clock import Clock
 from atomesh.observability.metrics import ModelMetrics
