@@ -133,8 +133,8 @@ class Report:
             f"## The engine: {s.model}, {s.dtype}\n\nCommit {s.commit}; {s.machine}. "
             f"In this run the machine reads {limits.read_bytes / 1e9:.1f} GB/s and multiplies matrices at "
             f"{limits.dtype_flops / 1e9:.0f} GFLOP/s in {s.dtype}, {limits.bf16_flops / 1e9:.0f} in "
-            f"bfloat16. Medians of {s.rounds} rounds, all in one process, the contestants taking turns; greedy, "
-            "random prompts, the same dtype for all."
+            f"bfloat16. Medians of {s.rounds} rounds, all in one process, the contestants taking turns; "
+            "greedy, random prompts, the same dtype for all."
         )
 
     def _decode_table(self) -> str:
