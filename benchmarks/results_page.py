@@ -19,7 +19,7 @@ def write_section(page: Path, owner: str, text: str) -> None:
         else "# Results\n\nEach section is written by the benchmark it names.\n"
     )
     before, found, rest = old.partition(begin)
-    after = rest.partition(end)[2].lstrip("\n")
+    after = rest.partition(end)[2].removeprefix("\n")
     new = before + section + after if found else f"{old.rstrip()}\n\n{section}"
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(new)
