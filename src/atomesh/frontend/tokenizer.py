@@ -21,6 +21,8 @@ from atomesh.frontend.tokenizer_definition import (
 if TYPE_CHECKING:
     from atomesh.model_files.checkpoint import Checkpoint
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def load_tokenizer(checkpoint: "Checkpoint") -> "Tokenizer":
     """The tokenizer of a Hugging Face directory or GGUF file. ModelFileError if it has none we can use."""
@@ -93,9 +95,11 @@ class Tokenizer:
 def _encode(tokenizer: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
     try:
         ids: list[int] = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-    except UnicodeEncodeError as error:
+    except TypeError as error:  # what the library makes of text that has no UTF-8
+        surrogate = _SURROGATE.search(text)
         raise InvalidRequestError(
-            f"the text has a lone surrogate at character {error.start}; send valid Unicode"
+            f"the text has a lone surrogate at character {surrogate.start() if surrogate else 0}; "
+            "send valid Unicode"
         ) from error
     return ids
 
