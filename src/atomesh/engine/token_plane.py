@@ -78,6 +78,11 @@ class TokenPlaneServer:
                     peer.send(self._engine_loop.heartbeat())
 
     @property
+    def num_gateways(self) -> int:
+        """Those that have proved themselves and are still there."""
+        return len(self._peers)
+
+    @property
     def is_flushed(self) -> bool:
         """The kernel has taken all that was sent."""
         return not any(peer.has_unsent for peer in self._peers)

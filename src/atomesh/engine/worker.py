@@ -34,7 +34,7 @@ class Worker:
     """Serves until `stop`, or until the engine fails.
 
     `run` binds the address, calls `on_ready` with it as bound (port 0 becomes a real one), and returns after
-    a clean stop. It raises ConfigurationError when the address cannot be bound, and the engine's own exception
+    a clean stop. Raises ConfigurationError when the address cannot be bound, and the engine's own exception
     when the engine has failed: then the process should end, and a new one start.
     """
 

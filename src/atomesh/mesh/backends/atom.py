@@ -86,15 +86,14 @@ class AtomBackend:
             await self._watch(connection)
             _log.warning("worker %s (%s) has gone", worker.worker_id, self.address)
         finally:
-            self._connection = None
-            self._registry.lost(self.address)
             connection.close()
+            self._lost()
 
     async def _connect(self) -> WorkerConnection:
         loop = asyncio.get_running_loop()
 
         def protocol() -> WorkerConnection:
-            return WorkerConnection(self._secret, self._heard)
+            return WorkerConnection(self._secret, self._heard, self._lost)
 
         if isinstance(self._parsed, UnixAddress):
             _, connection = await loop.create_unix_connection(protocol, self._parsed.path)
@@ -104,6 +103,10 @@ class AtomBackend:
 
     def _heard(self, load: LoadReport) -> None:
         self._registry.heard(self.address, load, self._clock.now())
+
+    def _lost(self) -> None:
+        self._connection = None
+        self._registry.lost(self.address)
 
     async def _watch(self, connection: WorkerConnection) -> None:
         """Returns when the connection has closed. Raises SilentWorkerError after LOST_S without a word."""

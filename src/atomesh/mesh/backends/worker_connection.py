@@ -26,8 +26,6 @@ from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
 from atomesh.protocol.worker import LoadReport, WorkerDescription
 
-LoadListener = Callable[[LoadReport], None]
-
 
 class WorkerConnection(asyncio.Protocol):
     """`hello` gives the worker once it has proved itself; `closed` is done when the connection is no more.
@@ -35,12 +33,16 @@ class WorkerConnection(asyncio.Protocol):
     A fault of the peer closes the connection; `hello` then raises FrameError or ConnectionError.
     """
 
-    def __init__(self, secret: bytes, on_load: LoadListener) -> None:
+    def __init__(
+        self, secret: bytes, on_load: Callable[[LoadReport], None], on_lost: Callable[[], None]
+    ) -> None:
+        """`on_lost` is called before any request hears that the worker is gone."""
         loop = asyncio.get_running_loop()
         self.hello: asyncio.Future[WorkerDescription] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self._secret = secret
         self._on_load = on_load
+        self._on_lost = on_lost
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
         self._streams: dict[str, RequestStream] = {}
@@ -59,6 +61,7 @@ class WorkerConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail_hello(ConnectionResetError("the worker closed the connection before its hello"))
+        self._on_lost()
         for stream in self._streams.values():
             stream.fail(_loss(stream))
         self._streams.clear()
