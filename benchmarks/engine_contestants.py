@@ -14,6 +14,7 @@ from atomesh.clock import MonotonicClock
 from atomesh.engine.attention.torch_attention import TorchBatchAttention
 from atomesh.engine.build import build_engine
 from atomesh.engine.options import EngineOptions
+from atomesh.engine.weights.source import WeightSource
 from atomesh.model_files.checkpoint import Checkpoint
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
@@ -134,8 +135,11 @@ class Transformers:
         where, file = checkpoint.path, None
         if checkpoint.format == "gguf":
             where, file = checkpoint.path.parent, checkpoint.path.name
-        model = transformers.AutoModelForCausalLM.from_pretrained(where, gguf_file=file, dtype=dtype)
-        self._model = model.eval()
+        config = transformers.AutoConfig.from_pretrained(where, gguf_file=file)
+        self._model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        source = WeightSource(checkpoint)  # its own reader of GGUF wants one more package
+        for name, parameter in self._model.named_parameters():
+            source.read_into(name, parameter.data)
         self._model.generation_config.eos_token_id = None
 
     def prefill_s(self, prompt: list[int]) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,23 +13,9 @@ import pytest
 from atomesh.testing.tiny_model import write_tiny_model
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SIZES = [
-    "--batches",
-    "1",
-    "16",
-    "--prompts",
-    "40",
-    "--context",
-    "8",
-    "--steps",
-    "3",
-    "--rounds",
-    "1",
-    "--read-mib",
-    "1",
-    "--matrix-size",
-    "32",
-]
+SIZES = shlex.split(
+    "--batches 1 16 --prompts 40 --context 8 --steps 3 --rounds 1 --read-mib 1 --matrix-size 32"
+)
 
 
 def run(model: Path, *options: str) -> str:
