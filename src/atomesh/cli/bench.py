@@ -72,8 +72,18 @@ async def _measure(
             ignore_eos=requests.ignore_eos,
             timeout_s=server.timeout,
         )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-        return model, await run_benchmark(job, sender, progress, stop)
+        with _interrupt_sets(stop):
+            return model, await run_benchmark(job, sender, progress, stop)
+
+
+@contextmanager
+def _interrupt_sets(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
 
 
 class ProgressBar:

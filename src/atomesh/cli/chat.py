@@ -102,7 +102,7 @@ class ChatSession:
                 self.note(f"{name} is no command; /help lists them", "red")
 
     async def answer(self, question: str) -> None:
-        """Streams the answer to the terminal. Stopped or cut, what came of it is remembered if anything did."""
+        """Streams the answer to the terminal; what came of one that was stopped or cut is remembered."""
         stream = CompletionStream()
         shown = AnswerPrinter(self.answers)
         asked = self.clock.now()

@@ -7,7 +7,7 @@ connection is aborted.
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -78,20 +78,24 @@ def refusal(status: int, message: str, *, param: str | None = None) -> Script:
 class FakeOpenAIServer:
     """An async context manager.
 
-    `bodies` and `headers` are of the POSTs received, `models_script` replaces /v1/models.
+    `bodies`, `headers`, `paths` and `peers` are of the POSTs received, in order; `idle` is set while none
+    is being answered; `on_hold` is called when a script reaches HOLD. GETs of /v1/models play
+    `models_scripts`, each once, and then list `models`.
     """
 
     def __init__(self, *scripts: Script, models: Sequence[str] = ("fake-model",)) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
-        self.in_flight = 0
-        self.peak_in_flight = 0
-        self.arrived = asyncio.Event()
+        self.peers: list[tuple[str, int]] = []
+        self.on_hold: Callable[[], None] = lambda: None
+        self.idle = asyncio.Event()
+        self.idle.set()
         self.models_scripts: list[Script] = []
         self.url = ""
         self._scripts = scripts
         self._models = list(models)
+        self._in_flight = 0
         self._released = asyncio.Event()
         self._runner: web.AppRunner | None = None
 
@@ -103,7 +107,7 @@ class FakeOpenAIServer:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_get("/v1/models", self._list_models)
         app.router.add_post("/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -123,16 +127,19 @@ class FakeOpenAIServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path)
+        if request.transport is not None:
+            self.peers.append(request.transport.get_extra_info("peername"))
         self.headers.append(dict(request.headers))
         self.bodies.append(await request.json())
         script = self._scripts[min(len(self.bodies), len(self._scripts)) - 1]
-        self.in_flight += 1
-        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
-        self.arrived.set()
+        self._in_flight += 1
+        self.idle.clear()
         try:
             return await self._play(script, request)
         finally:
-            self.in_flight -= 1
+            self._in_flight -= 1
+            if not self._in_flight:
+                self.idle.set()
 
     async def _play(self, script: Script, request: web.Request) -> web.StreamResponse:
         headers = {"content-type": script.content_type, **script.headers}
@@ -140,6 +147,7 @@ class FakeOpenAIServer:
         await response.prepare(request)
         for step in script.steps:
             if step is HOLD:
+                self.on_hold()
                 await self._released.wait()
             elif isinstance(step, bytes):
                 await response.write(step)
