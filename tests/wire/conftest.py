@@ -1,4 +1,4 @@
-"""Servers under test. Suites that ask for `wire` hold for every server; those that ask for `scripted` for the double.
+"""Servers under test: what asks for `wire` holds for every server, what asks for `scripted` for the double.
 
 Another server, with a real engine behind it, is tested by the same suites with ATOMESH_WIRE_URL=http://host:port.
 """
@@ -41,7 +41,9 @@ def make_client(url: str) -> openai.OpenAI:
 def scripted_server() -> Iterator[ScriptedWire]:
     options = FrontendOptions(hold_s=0.2, keep_alive_s=0.1, max_body_bytes=2**20, body_timeout_s=1.0)
     service = ScriptedService(DESCRIPTION)
-    model = ServedModel(DESCRIPTION.name, ByteTokenizer(), PlainChatTemplate(), service, 1_700_000_000, ("letters",))
+    model = ServedModel(
+        DESCRIPTION.name, ByteTokenizer(), PlainChatTemplate(), service, 1_700_000_000, ("letters",)
+    )
     models = [model]
     with serve_app(create_app(lambda: models, options)) as server, make_client(server.url) as client:
         yield ScriptedWire(server.url, model.name, client, server, service, models)

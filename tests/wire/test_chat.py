@@ -9,7 +9,9 @@ HELLO = [{"role": "user", "content": "Say hello to the world."}]
 
 
 def test_an_answer_has_the_api_s_shape(wire: Wire) -> None:
-    answer = wire.client.chat.completions.create(model=wire.model, messages=HELLO, max_tokens=6, temperature=0)
+    answer = wire.client.chat.completions.create(
+        model=wire.model, messages=HELLO, max_tokens=6, temperature=0
+    )
     assert answer.id.startswith("chatcmpl-")
     assert answer.object == "chat.completion"
     assert answer.model == wire.model

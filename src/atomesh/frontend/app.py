@@ -52,7 +52,6 @@ def create_app(
 
     app = Starlette(
         routes=all_routes,
-        middleware=middleware,
         exception_handlers={
             AtomeshError: answer_atomesh_error,
             HTTPException: answer_http_exception,
@@ -62,7 +61,10 @@ def create_app(
     )
     app.router.redirect_slashes = False
     paths = [route.path for route in all_routes if isinstance(route, Route) and "{" not in route.path]
-    return Boundary(app, frontend.metrics, paths)
+    wrapped: ASGIApp = app
+    for layer in reversed(middleware):
+        wrapped = layer.cls(wrapped, *layer.args, **layer.kwargs)
+    return Boundary(wrapped, frontend.metrics, paths)
 
 
 def _make_frontend(

@@ -1,16 +1,13 @@
 """The outermost layer of a request: its id, its place in the metrics, an answer to errors raised inside."""
 
-import re
-import secrets
 from collections.abc import Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.errors import AtomeshError
 from atomesh.frontend.openai.errors import error_response
+from atomesh.frontend.request_id import choose_request_id
 from atomesh.observability.metrics import FrontendMetrics
-
-_LABEL = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
 class Boundary:
@@ -25,7 +22,7 @@ class Boundary:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(scope)
+        request_id = choose_request_id(scope["headers"])
         is_started = False
 
         async def send_with_id(message: Message) -> None:
@@ -48,12 +45,3 @@ class Boundary:
         if path in self._paths:
             return path
         return "/v1/models/{id}" if path.startswith("/v1/models/") else "other"
-
-
-def _request_id(scope: Scope) -> bytes:
-    """The client's label where it is a sound one, else one of ours. Nothing is looked up by it."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _LABEL.fullmatch(value):
-            label: bytes = value
-            return label
-    return b"req-" + secrets.token_hex(16).encode()

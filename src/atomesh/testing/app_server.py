@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import uvicorn
 from starlette.types import ASGIApp
 
+from atomesh.frontend.http_protocol import HttpProtocol
+
 T = TypeVar("T")
 
 
@@ -37,7 +39,12 @@ def serve_app(app: ASGIApp) -> Iterator[AppServer]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     host, port = listener.getsockname()
     config = uvicorn.Config(
-        app, http="httptools", log_config=None, access_log=False, timeout_graceful_shutdown=5
+        app,
+        http=HttpProtocol,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        timeout_graceful_shutdown=5,
     )
     server = uvicorn.Server(config)
     loop = config.get_loop_factory()

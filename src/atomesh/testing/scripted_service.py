@@ -41,6 +41,12 @@ class ScriptedService:
     requests: list[GenerationRequest] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     aborted: list[str] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until_running(self, count: int) -> None:
+        """Returns when exactly `count` requests are running."""
+        while len(self.running) != count:
+            await self._changed.wait()
 
     def describe(self) -> ModelDescription:
         if self.unavailable is not None:
@@ -53,6 +59,7 @@ class ScriptedService:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
         self.requests.append(request)
         self.running.add(request.request_id)
+        self._tell()
         is_complete = False
         try:
             async for deltas in self._steps(request, self.script(request)):
@@ -65,6 +72,11 @@ class ScriptedService:
             self.running.discard(request.request_id)
             if not is_complete:
                 self.aborted.append(request.request_id)
+            self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed.clear()
 
     async def _steps(
         self, request: GenerationRequest, script: Script

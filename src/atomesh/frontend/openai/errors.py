@@ -15,6 +15,7 @@ from atomesh.errors import (
 )
 from atomesh.frontend.json_text import encode_json
 
+MAX_MESSAGE_CHARS = 1000
 INTERNAL = "the server failed on this request; its log says why"
 
 
@@ -22,7 +23,7 @@ def error_body(error: AtomeshError, code: int | str | None = None) -> dict[str, 
     """The JSON body; `code` stands in for the error's own word where given."""
     return {
         "error": {
-            "message": error.message,
+            "message": error.message[:MAX_MESSAGE_CHARS],
             "type": error.type,
             "param": error.param,
             "code": error.code if code is None else code,
