@@ -29,7 +29,7 @@ soak: $(TESTING)
 	$(BIN)/python -m pytest -m "soak or not soak" --soak $(ARGS)
 
 bench: $(TESTING)
-	$(BIN)/python benchmarks/engine.py --write docs/results.md $(ARGS)
+	$(BIN)/python benchmarks/engine.py $(or $(MODEL),smollm2-135m-instruct) --write docs/results.md $(ARGS)
 
 lint: $(TESTING)
 	$(BIN)/ruff check src tests benchmarks tools

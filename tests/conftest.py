@@ -13,7 +13,17 @@ import atomesh
 SOURCE = str(Path(atomesh.__file__).parent)
 WATCHED = {"pickle.find_class", "marshal.loads", "marshal.load", "compile", "exec"}
 # Whoever makes code for a living may: the import system, the record generators, and the template sandbox.
-TRUSTED = ("importlib", "dataclasses.py", "msgspec", "attr", "jinja2", "enum.py", "collections", "typing.py")
+TRUSTED = (
+    "importlib",
+    "dataclasses.py",
+    "msgspec",
+    "attr",
+    "jinja2",
+    "enum.py",
+    "collections",
+    "typing.py",
+    "traceback.py",
+)
 violations: list[str] = []
 
 hypothesis.settings.register_profile("sample", derandomize=True, deadline=None, max_examples=50)
