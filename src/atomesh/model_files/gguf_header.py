@@ -11,8 +11,8 @@ from atomesh.errors import ModelFileError
 from atomesh.model_files.stored_tensor import ENCODINGS, Encoding, StoredTensor
 
 MAX_HEADER_BYTES = 64 << 20
-MAX_KEYS = 65_536
-MAX_TENSORS = 65_536
+MAX_KEYS = 16_384
+MAX_TENSORS = 16_384
 MAX_ARRAY_ELEMENTS = (
     1 << 21
 )  # over all arrays of a file; the largest vocabularies have three arrays of 262,144

@@ -66,8 +66,8 @@ def _llama3_scaling(tensor: StoredTensor, shape: RopeShape) -> RopeScaling | Non
     factors = struct.unpack(f"<{count}f", tensor.data)
     if all(factor == 1.0 for factor in factors):
         return None
-    largest = max(factors)
-    scaling = RopeScaling("llama3", round(largest, 3) if math.isfinite(largest) else 1.0, 8192)
+    factor = round(max(factors), 3)
+    scaling = RopeScaling("llama3", factor if FACTOR.low <= factor <= FACTOR.high else 1.0, 8192)
     expected = llama3_frequency_factors(scaling, shape.theta, shape.head_dim)
     if not all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(factors, expected, strict=True)):
         raise ModelFileError(
