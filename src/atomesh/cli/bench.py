@@ -92,8 +92,9 @@ class ProgressBar:
     def __init__(self, console: Console, bar: Progress) -> None:
         self._console = console
         self._bar = bar
-        self._task = bar.add_task("Connecting", total=None, failed="")
+        self._task = bar.add_task("Connecting", total=None, speed="", failed="")
         self._failed = 0
+        self._tokens = 0
 
     def say(self, words: str) -> None:
         self._console.print(words, highlight=False)
@@ -106,8 +107,13 @@ class ProgressBar:
 
     def recorded(self, record: RequestRecord) -> None:
         self._failed += record.failure is not None
+        self._tokens += record.completion.output_tokens if record.completion is not None else 0
         failed = f"[red]{self._failed} failed[/red]" if self._failed else ""
-        self._bar.update(self._task, advance=1, failed=failed)
+        self._bar.update(self._task, advance=1, speed=self._speed(), failed=failed)
+
+    def _speed(self) -> str:
+        seconds = self._bar.tasks[self._task].elapsed
+        return f"{self._tokens / seconds:.0f} tok/s" if seconds else ""
 
 
 @contextmanager
@@ -118,6 +124,7 @@ def _progress() -> Iterator[ProgressBar]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[speed]}"),
         TextColumn("{task.fields[failed]}"),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -179,10 +179,17 @@ def _read_message(session: ChatSession) -> str | None:
             block += "\n" + _read_line(". ")
         return block.removesuffix(BLOCK_QUOTE).strip()
     except EOFError:
+        _end_typed_line(session)
         return None
     except KeyboardInterrupt:
+        _end_typed_line(session)
         session.note("(Ctrl-D or /quit leaves)")
         return ""
+
+
+def _end_typed_line(session: ChatSession) -> None:
+    if sys.stdin.isatty():
+        session.notes.print()
 
 
 def _read_line(prompt: str) -> str:
