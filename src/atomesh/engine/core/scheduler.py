@@ -276,9 +276,13 @@ class Scheduler:
         return delta
 
     def _fail(self, sequence: TokenSequence, error: str) -> TokenDelta:
-        """End the whole request of a sequence that cannot go on."""
+        """End the whole request of a sequence that cannot go on.
+
+        Its KV may be what is wrong with it, so no later request may find it in the prefix cache.
+        """
         request_id = sequence.request.request.request_id
         self.abort(request_id)
+        self._kv.reset_prefix_cache()
         return TokenDelta(
             request_id=request_id,
             choice=sequence.choices[0],

@@ -258,6 +258,17 @@ def test_one_choices_error_ends_its_whole_request_and_no_other() -> None:
     assert one.load().running == 1
 
 
+def test_what_a_failed_request_computed_is_not_found_again() -> None:
+    one = scheduler()
+    one.add(request("a", 9), now=0.0)
+    step(one)
+    batch = one.schedule(0.0)
+    one.update(batch, StepResult({1: SequenceOutcome(error="its logits are not finite")}), 0.0)
+    assert (one.load().free_blocks, one.load().cached_blocks) == (32, 0)
+    one.add(request("a", 9), now=0.0)
+    assert step(one)[1][0].cached_tokens == 0
+
+
 @pytest.mark.parametrize(
     ("outcomes", "message"),
     [
