@@ -1,5 +1,6 @@
 """A model on disk, whatever its format."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
@@ -44,7 +45,7 @@ class Checkpoint(Protocol):
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """A Hugging Face directory or a .gguf file. Raises ModelFileError: field, value, limit, remedy."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return HuggingFaceCheckpoint(path)
     if plain_file_size(path) is None:
         raise ModelFileError(f"{path} does not exist: name a model directory or a .gguf file")

@@ -44,7 +44,7 @@ def plain_file_size(path: Path) -> int | None:
     """Size in bytes, links followed; None if nothing is there; ModelFileError if it is no plain file."""
     try:
         status = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # a name too long, or with a NUL
         return None
     _refuse_special_file(path, status.st_mode)
     return status.st_size

@@ -1,5 +1,6 @@
 """What the user calls a model → its files on this machine."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,9 @@ def resolve_model(text: str | None, home: Path, progress: Progress = ignore_prog
     Fetches what is not here. Raises ConfigurationError, with the remedy, if it cannot be had.
     """
     wanted = DEFAULT_MODEL if text is None else text
-    path = Path(wanted).expanduser()
-    if path.exists():
+    # os.path answers for any text; pathlib raises for a name too long or an unknown ~user.
+    path = Path(os.path.expanduser(wanted))
+    if wanted and os.path.exists(path):
         return LocalModel(directory_name(path) if path.is_dir() else path.stem, path)
     entry = CATALOG.get(wanted.lower())
     if entry is not None:
