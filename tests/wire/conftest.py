@@ -4,7 +4,9 @@ Another server, with a real engine behind it, is tested by the same suites with 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import openai
 import pytest
@@ -71,7 +73,14 @@ def base_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def clients() -> Iterator[Callable[[str], openai.OpenAI]]:
+    """One client a server; making one is dear."""
+    with ExitStack() as stack:
+        yield cache(lambda url: stack.enter_context(make_client(url)))
+
+
 @pytest.fixture
-def wire(base_url: str) -> Iterator[Wire]:
-    with make_client(base_url) as client:
-        yield Wire(base_url, client.models.list().data[0].id, client)
+def wire(base_url: str, clients: Callable[[str], openai.OpenAI]) -> Wire:
+    client = clients(base_url)
+    return Wire(base_url, client.models.list().data[0].id, client)
