@@ -1,0 +1,198 @@
+"""The default model against transformers: greedy ids in float32, agreement in bfloat16."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from atomesh.engine.execution import local_executor
+from atomesh.engine.options import EngineOptions
+from atomesh.engine.weights.source import WeightSource
+from atomesh.frontend.tokenizer import Tokenizer, load_tokenizer
+from atomesh.model_files.catalog import CATALOG, DEFAULT_MODEL
+from atomesh.model_files.checkpoint import open_checkpoint
+from atomesh.model_files.config import ModelConfig
+from atomesh.model_files.fetch import fetch
+from atomesh.protocol.generation import GenerationRequest
+from atomesh.protocol.sampling import SamplingSpec
+
+NEW_TOKENS = 8
+KV_MEMORY = 400 * 2**20
+LICENSE = Path(__file__).parents[2] / "LICENSE"
+SLICE_LENGTHS = [1, 2, 3, 7, 15, 16, 17, 20, 24, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 96, 97, 130]
+QUESTIONS = [
+    "The capital of France is",
+    "Water boils at a temperature of",
+    "Once upon a time, in a village by the sea,",
+    "def fibonacci(n):\n    ",
+    "The three primary colours are",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "To make bread you need flour,",
+    "In 1969, the first human",
+    "Q: What is 12 times 12?\nA:",
+    "The opposite of hot is",
+    "import numpy as np\n\nx = np.",
+    "My favourite season is autumn because",
+    "The quick brown fox",
+    "A list of fruits:\n1. Apple\n2.",
+    "Photosynthesis is the process by which",
+    "SELECT name FROM users WHERE",
+    "The Great Wall of China was built",
+    "He opened the door and saw",
+    "Le chat est sur la",
+    "If it rains tomorrow, we will",
+    "The speed of light is approximately",
+    "Her grandmother used to say that",
+    "<html>\n<head>\n",
+    "The main difference between a frog and a toad is",
+    "Shakespeare wrote many plays, among them",
+    "The patient complained of",
+    "Step 1: Preheat the oven to",
+    "According to the theory of evolution,",
+    "{'name': 'Alice', 'age':",
+    "Earth is the third planet from",
+]
+
+
+@pytest.fixture(scope="module")
+def default_path() -> Path:
+    home = Path(os.environ.get("ATOMESH_HOME", "~/.cache/atomesh")).expanduser()
+    return fetch(CATALOG[DEFAULT_MODEL], home)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(default_path: Path) -> Tokenizer:
+    return load_tokenizer(open_checkpoint(default_path))
+
+
+@pytest.fixture(scope="module")
+def prompts(tokenizer: Tokenizer) -> list[list[int]]:
+    """52 of them, 1 to 130 tokens; the slices of one text start at the same place in pairs."""
+    text = tokenizer.encode(LICENSE.read_text())
+    slices = [text[index // 2 * 100 :][:length] for index, length in enumerate(SLICE_LENGTHS)]
+    return slices + [tokenizer.encode(question) for question in QUESTIONS]
+
+
+class Reference:
+    """transformers' model in float32, and its logits for texts and their beginnings, computed once."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._known: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """[tokens, vocabulary]."""
+        known = next((text for text in self._known if text[: len(ids)] == tuple(ids)), None)
+        if known is None:
+            known = tuple(ids)
+            self._known[known] = all_logits(self.model, ids)
+        return self._known[known][: len(ids)]
+
+
+@pytest.fixture(scope="module")
+def reference(default_path: Path) -> Reference:
+    checkpoint = open_checkpoint(default_path)
+    model = transformers.LlamaForCausalLM(llama_config(checkpoint.config)).eval()
+    source = WeightSource(checkpoint)
+    weights = dict(model.named_parameters())
+    for name in source.names():
+        source.read_into(name, weights[name].data)
+    return Reference(model)
+
+
+def llama_config(config: ModelConfig) -> Any:
+    return transformers.LlamaConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_heads,
+        num_key_value_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=config.max_position,
+        rms_norm_eps=config.norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        tie_word_embeddings=config.tie_embeddings,
+    )
+
+
+@torch.inference_mode()
+def all_logits(model: Any, ids: Sequence[int]) -> torch.Tensor:
+    """[tokens, vocabulary], in float32."""
+    return model(torch.tensor([ids]), use_cache=False).logits[0].float()
+
+
+OPTIONS = {
+    "cached, chunked": EngineOptions(dtype="float32", kv_memory=KV_MEMORY, max_num_batched_tokens=100),
+    "uncached, whole": EngineOptions(
+        dtype="float32",
+        kv_memory=KV_MEMORY,
+        block_size=16,
+        enable_prefix_cache=False,
+        enable_chunked_prefill=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", OPTIONS)
+def test_greedy(  # noqa: PLR0917 (fixtures)
+    mode: str,
+    default_path: Path,
+    prompts: list[list[int]],
+    reference: Reference,
+    greedy_run: Any,
+    check_greedy: Any,
+    tokenizer: Tokenizer,
+) -> None:
+    answers = greedy_run(default_path, OPTIONS[mode])(prompts, NEW_TOKENS)
+    assert len(answers) == 52
+    for answer in answers:
+        logits = reference.logits([*answer.prompt, *answer.token_ids[:-1]])
+        check_greedy(answer, logits[len(answer.prompt) - 1 :])
+    france = answers[len(SLICE_LENGTHS)]
+    assert tokenizer.decode(france.token_ids).startswith(" Paris")
+    assert any(answer.cached_tokens for answer in answers) == OPTIONS[mode].enable_prefix_cache
+
+
+def test_bfloat16(
+    default_path: Path,
+    prompts: list[list[int]],
+    reference: Reference,
+    greedy_run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the same texts, we agree with float32 as often as transformers does in bfloat16, to half a point."""
+    recorded: list[torch.Tensor] = []
+    measure = local_executor.prompt_logprobs
+
+    def record(logits: torch.Tensor, targets: Sequence[int], top: int) -> Any:
+        recorded.append(logits.float())
+        return measure(logits, targets, top)
+
+    monkeypatch.setattr(local_executor, "prompt_logprobs", record)
+    engine = greedy_run(default_path, EngineOptions(dtype="bfloat16", kv_memory=KV_MEMORY)).engine
+    texts = [prompt for prompt in prompts if len(prompt) > 1]
+    sampling = SamplingSpec(seed=0, max_tokens=0, prompt_logprobs=0)
+    for text in texts:
+        engine.add(GenerationRequest(request_id="text", prompt_token_ids=text, sampling=sampling))
+        while engine.has_work():
+            engine.step()
+    ours = torch.cat(recorded)
+    exact = torch.cat([reference.logits(text)[:-1] for text in texts])
+    rounded = reference.model.to(torch.bfloat16)
+    theirs = torch.cat([all_logits(rounded, text)[:-1] for text in texts])
+
+    best = exact.argmax(-1)
+    our_agreement = (ours.argmax(-1) == best).float().mean()
+    their_agreement = (theirs.argmax(-1) == best).float().mean()
+    print(our_agreement, their_agreement)
+    assert our_agreement >= their_agreement - 0.005
+    error = (theirs - exact).abs().amax(-1).mean()
+    top_two = exact.topk(2).values
+    gap = (top_two[:, 0] - top_two[:, 1])[ours.argmax(-1) != best]
+    print(error, gap.max(), (theirs-exact).abs().max(), (ours-exact).abs().amax(-1).mean(), len(exact))
+    assert (gap <= 4 * error).all()
