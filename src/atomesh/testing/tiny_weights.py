@@ -64,8 +64,9 @@ def _layer(config: ModelConfig, prefix: str) -> Iterator[_Parameter]:
     for name in norms:
         yield _norm(config, prefix + name, hidden)
     if config.family in ("gemma3", "qwen3"):
-        yield _norm(config, attention + "q_norm", config.head_dim)
-        yield _norm(config, attention + "k_norm", config.head_dim)
+        # A factor of 2 in Gemma: with 1 its attention is so even that greedy output repeats one token.
+        for name in ("q_norm", "k_norm"):
+            yield _Parameter(f"{attention}{name}.weight", (config.head_dim,), 0.1, 1.0)
 
 
 def _linear(name: str, shape: tuple[int, int], bias: bool) -> Iterator[_Parameter]:

@@ -1,8 +1,11 @@
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from atomesh.engine.weights.shapes import matrix_shapes
 from atomesh.engine.weights.source import WeightSource
@@ -163,3 +166,24 @@ def test_matrix_shapes_are_nearly_all_of_a_model():
 
     matrices = dict(matrix_shapes(config))
     assert matrices == {name: values.shape for name, values in weights.items() if values.ndim == 2}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=8),
+    data=st.data(),
+)
+def test_damaged_files_are_read_or_refused(tmp_path_factory, edits, data):
+    """Bits may be wrong, but nothing other than ModelFileError is ever raised."""
+    path = write_tiny_gguf(
+        tmp_path_factory.mktemp("damaged") / "x.gguf", quantisation="Q4_1", num_hidden_layers=1
+    )
+    content = bytearray(path.read_bytes())
+    for position, value in edits:
+        content[position % len(content)] = value
+    path.write_bytes(content[: data.draw(st.none() | st.integers(0, len(content)))])
+
+    with suppress(ModelFileError):
+        source = WeightSource(open_checkpoint(path))
+        for name in source.names():
+            _read(source, name)
