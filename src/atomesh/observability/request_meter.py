@@ -14,7 +14,7 @@ class RequestMeter:
         self._prompt_tokens = prompt_tokens
         self._first_at: float | None = None
         self._last_at = received_at
-        self._steps = 0
+        self._finished = 0
 
     def saw_step(self, tokens: int) -> None:
         """A step's tokens have been written to the client."""
@@ -27,11 +27,11 @@ class RequestMeter:
             self._metrics.inter_token_latency_seconds.observe(now - self._last_at)
         self._metrics.generation_tokens.inc(tokens)
         self._last_at = now
-        self._steps += 1
 
     def saw_finish(self, reason: str) -> None:
         """One choice has ended: stop, length, abort or error."""
         self._metrics.success[reason].inc()
+        self._finished += 1
 
     def saw_end(self, completion_tokens: int, timings: Timings | None) -> None:
         """All of the answer is there."""
@@ -41,8 +41,9 @@ class RequestMeter:
         metrics.request_generation_tokens.observe(completion_tokens)
         decode_s = 0.0 if self._first_at is None else self._last_at - self._first_at
         metrics.request_decode_time_seconds.observe(decode_s)
-        if self._steps > 1:
-            metrics.request_time_per_output_token_seconds.observe(decode_s / (self._steps - 1))
+        tokens_after_first = completion_tokens / max(self._finished, 1) - 1
+        if tokens_after_first > 0:
+            metrics.request_time_per_output_token_seconds.observe(decode_s / tokens_after_first)
         if timings is not None:
             metrics.request_queue_time_seconds.observe(timings.queue_s)
             metrics.request_prefill_time_seconds.observe(timings.prefill_s)

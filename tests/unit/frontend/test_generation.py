@@ -1,0 +1,161 @@
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from atomesh.errors import AtomeshError, ContextLengthError, EngineError, RateLimitError
+from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces, TextOptions, merge
+from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs, WireError
+from atomesh.protocol.sampling import SamplingSpec
+from atomesh.testing.byte_tokenizer import END, ByteTokenizer
+
+
+class Recorded:
+    """Gives recorded steps; remembers whether it was closed before its end."""
+
+    def __init__(self, *steps: list[TokenDelta]) -> None:
+        self._steps = steps
+        self.was_cut = False
+
+    async def generate(self, _request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+        try:
+            for step in self._steps:
+                yield step
+        except GeneratorExit:
+            self.was_cut = True
+            raise
+
+
+def delta(token_ids: bytes | list[int], **fields: Any) -> TokenDelta:
+    return TokenDelta(request_id="r", token_ids=list(token_ids), **fields)
+
+
+def generation(service: Any, n: int = 1, options: TextOptions | None = None) -> Generation:
+    request = GenerationRequest(
+        request_id="r", prompt_token_ids=[1, 2], sampling=SamplingSpec(seed=1, max_tokens=9), n=n
+    )
+    return Generation(request, options or TextOptions(), ByteTokenizer(), service)
+
+
+async def collect(run: Generation) -> list[ChoicePiece]:
+    return [piece async for step in run.pieces() for piece in step]
+
+
+def test_pieces_carry_text_ids_and_the_end() -> None:
+    start = {"cached_tokens": 7, "timings": Timings(0.1, 0.2), "prompt_logprobs": [None]}
+    run = generation(Recorded([delta(b"ab", **start)], [delta([99, END], finish_reason="stop")]))
+    pieces = asyncio.run(collect(run))
+    assert pieces == [
+        ChoicePiece(0, "ab", [97, 98], [], True),
+        ChoicePiece(0, "c", [99, END], [], False, "stop", None),
+    ]
+    assert (run.completion_tokens, run.cached_tokens, run.timings) == (4, 7, Timings(0.1, 0.2))
+    assert run.prompt_logprobs == [None]
+
+
+def test_a_stop_string_cuts_tokens_and_logprobs_and_ends_the_request() -> None:
+    logprobs = [TokenLogprobs(token, -1.0, 1, []) for token in b"aXYb"]
+    service = Recorded([delta(b"aXYb", logprobs=logprobs)], [delta(b"never")])
+    run = generation(service, options=TextOptions(stop=("XY",)))
+    assert asyncio.run(collect(run)) == [ChoicePiece(0, "a", [*b"aXY"], logprobs[:3], True, "stop", "XY")]
+    assert run.completion_tokens == 3
+    assert service.was_cut
+
+
+def test_a_stop_token_s_text_is_left_out_unless_asked_for() -> None:
+    for include, text in ((False, "a"), (True, "a.")):
+        steps = [delta(b"a.", finish_reason="stop", stop_token_id=46)]
+        (piece,) = asyncio.run(
+            collect(generation(Recorded(steps), options=TextOptions(include_stop=include)))
+        )
+        assert (piece.text, piece.stop_reason, piece.token_ids) == (text, 46, [*b"a."])
+
+
+def test_a_choice_that_stopped_is_heard_no_more_while_the_other_goes_on() -> None:
+    service = Recorded(
+        [delta(b"X"), delta(b"a", choice=1)],
+        [delta(b"b"), delta(b"c", choice=1)],
+        [delta(b"d"), delta(b"e", choice=1, finish_reason="length")],
+    )
+    run = generation(service, n=2, options=TextOptions(stop=("X",)))
+    pieces = asyncio.run(collect(run))
+    assert [(piece.choice, piece.text, piece.finish_reason) for piece in pieces] == [
+        (0, "", "stop"),
+        (1, "a", None),
+        (1, "c", None),
+        (1, "e", "length"),
+    ]
+    assert run.completion_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (WireError("ContextLengthError", "too long", "prompt"), ContextLengthError),
+        (WireError("EngineError", "broken"), EngineError),
+        (WireError("annotations", "odd"), EngineError),
+        (WireError("NoSuchError", "odd"), EngineError),
+        (None, EngineError),
+    ],
+)
+def test_an_error_from_the_engine_is_raised_as_its_own_class(error: WireError | None, kind: type) -> None:
+    run = generation(Recorded([delta([], finish_reason="error", error=error)]))
+    with pytest.raises(AtomeshError) as caught:
+        asyncio.run(collect(run))
+    assert type(caught.value) is kind
+    if error is not None:
+        assert (caught.value.message, caught.value.param) == (error.message, error.param)
+
+
+def test_an_answer_that_ends_early_is_an_error() -> None:
+    with pytest.raises(EngineError, match="before its answer was complete"):
+        asyncio.run(collect(generation(Recorded([delta(b"a")]))))
+
+
+async def pieces_of(text: str, closed: list[str], error: AtomeshError | None = None) -> Any:
+    try:
+        for letter in text:
+            await asyncio.sleep(0)
+            yield [ChoicePiece(0, letter, [], [], False)]
+        if error is not None:
+            raise error
+        if text.isupper():
+            await asyncio.Event().wait()
+    finally:
+        closed.append(text)
+
+
+def test_a_merge_keeps_each_stream_s_order() -> None:
+    async def run() -> list[StepPieces]:
+        return [step async for step in merge([pieces_of("abc", []), pieces_of("", []), pieces_of("xy", [])])]
+
+    steps = asyncio.run(run())
+    assert [s.pieces[0].text for s in steps if s.prompt == 0] == ["a", "b", "c"]
+    assert [s.pieces[0].text for s in steps if s.prompt == 2] == ["x", "y"]
+
+
+def test_the_first_failure_ends_all_streams_of_a_merge() -> None:
+    closed: list[str] = []
+
+    async def run() -> None:
+        async for _ in merge([pieces_of("AB", closed), pieces_of("b", closed, RateLimitError("full"))]):
+            pass
+
+    with pytest.raises(RateLimitError):
+        asyncio.run(run())
+    assert sorted(closed) == ["AB", "b"]
+
+
+@pytest.mark.parametrize("texts", [["A"], ["A", "B"]])
+def test_a_closed_merge_closes_its_streams(texts: list[str]) -> None:
+    closed: list[str] = []
+
+    async def run() -> None:
+        async with aclosing(merge([pieces_of(text, closed) for text in texts])) as steps:
+            async for _ in steps:
+                break
+
+    asyncio.run(run())
+    assert sorted(closed) == texts
