@@ -46,8 +46,8 @@ def test_a_gguf_file_gives_the_same_names_order_and_values(tmp_path, family):
     expected = _weights(family)
     assert source.names() == expected.keys()
     for name, values in expected.items():
-        # Gemma's norms went through w + 1 - 1
-        np.testing.assert_allclose(_read(source, name).numpy(), values, rtol=0, atol=1e-7)
+        # Gemma's norms went through w + 1 - 1 in float32
+        np.testing.assert_allclose(_read(source, name).numpy(), values, rtol=0, atol=3e-7)
 
 
 def test_biases_of_llamas_queries_are_put_in_order_too(tmp_path):
