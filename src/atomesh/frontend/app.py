@@ -70,7 +70,11 @@ def create_app(
 def _make_frontend(
     models: Callable[[], Sequence[ServedModel]], options: FrontendOptions, clock: Clock
 ) -> Frontend:
-    texts = TextPool(options.text_threads, options.max_waiting_texts, options.inline_chars)
+    texts = TextPool(
+        options.text_threads,
+        max(options.max_text_characters, options.max_body_bytes),
+        options.inline_characters,
+    )
     frontend = Frontend(models, options, FrontendMetrics(), texts, PromptBounds(), clock)
     frontend.metrics.registry.register(EngineCollector(frontend.read_engines))
     return frontend

@@ -8,20 +8,20 @@ class FrontendOptions:
     """Sizes in bytes, characters or items as named, times in seconds.
 
     A stream's 200 is held back for the first token, at most `hold_s`; after that a comment goes whenever
-    nothing went for `keep_alive_s`. Texts above `inline_chars` are rendered and tokenised by `text_threads`
-    threads, with at most `max_waiting_texts` requests queued for them.
+    nothing went for `keep_alive_s`. Texts above `inline_characters` are tokenised by `text_threads` threads,
+    which also render all chats; the texts in line for them have at most `max_text_characters` together.
     """
 
     max_body_bytes: int = 16 * 2**20
     body_timeout_s: float = 60.0
     hold_s: float = 3.0
     keep_alive_s: float = 5.0
-    inline_chars: int = 4096
+    inline_characters: int = 4096
     text_threads: int = 2
-    max_waiting_texts: int = 256
+    max_text_characters: int = 64 * 2**20
     max_prompts: int = 1024
     max_answers: int = 1024
     max_timeout_s: float = 86_400.0
     chat_template_kwargs: frozenset[str] = frozenset(
-        {"enable_thinking", "thinking", "custom_instructions", "documents"}
+        {"enable_thinking", "thinking", "custom_instructions", "date_string"}
     )

@@ -3,33 +3,52 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from atomesh.errors import ServiceUnavailableError
 
 T = TypeVar("T")
 
+_LEAST_SIZE = 1024  # what even an empty text weighs in the line, so that their number is bounded too
+
 
 class TextPool:
-    """Short texts are done at once, long ones by `threads` threads with at most `max_waiting` in line."""
+    """Works on `threads` texts at once; those that wait or are worked on have at most `max_characters`."""
 
-    def __init__(self, threads: int, max_waiting: int, inline_chars: int) -> None:
-        self._inline_chars = inline_chars
-        self._places = threading.Semaphore(threads + max_waiting)
+    def __init__(self, threads: int, max_characters: int, inline_characters: int) -> None:
+        self._inline_characters = inline_characters
+        self._room = max_characters
+        self._room_lock = threading.Lock()
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="atomesh-text")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """`work` on a text of `size` characters. Raises ServiceUnavailableError when the line is full."""
-        if size <= self._inline_chars:
+        """`work` on a text of `size` characters, at once if it is short. Raises as `run_in_thread`."""
+        if size <= self._inline_characters:
             return work()
-        if not self._places.acquire(blocking=False):
+        return await self.run_in_thread(size, work)
+
+    async def run_in_thread(self, size: int, work: Callable[[], T]) -> T:
+        """Never at once: for work that waits. Raises ServiceUnavailableError when the line is full."""
+        weight = max(size, _LEAST_SIZE)
+        if not self._take(weight):
             raise ServiceUnavailableError(
                 "too many long prompts are waiting to be tokenised; try again later"
             )
         future = self._executor.submit(work)
-        future.add_done_callback(lambda _: self._places.release())
+
+        def give_back(_: Future[T]) -> None:
+            self._take(-weight)
+
+        future.add_done_callback(give_back)
         return await asyncio.wrap_future(future)
+
+    def _take(self, weight: int) -> bool:
+        with self._room_lock:
+            if weight > self._room:
+                return False
+            self._room -= weight
+            return True
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)

@@ -38,7 +38,7 @@ async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt
     messages = parse_messages(prompt.messages)
     characters = sum(len(message["content"]) for message in messages)
     frontend.bounds.check_characters(characters, model.tokenizer, model.service.describe().max_model_len)
-    token_ids = await frontend.texts.run(
+    token_ids = await frontend.texts.run_in_thread(
         characters,
         lambda: template.encode(
             messages,
