@@ -39,6 +39,8 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 def _limit_this_process(limits: TemplateLimits) -> None:
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
+    if sys.platform != "linux":  # elsewhere the kernel keeps no account of address space
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     soft = limits.memory if hard == resource.RLIM_INFINITY else min(limits.memory, hard)
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

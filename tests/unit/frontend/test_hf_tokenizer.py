@@ -55,6 +55,12 @@ def test_a_post_processor_adds_its_tokens(model: Path) -> None:
     assert tokenizer.encode("of", parse_special=False) == [1, *bare]
 
 
+def test_the_tokenizer_file_alone_says_what_is_added(model: Path) -> None:
+    edit(model / "tokenizer_config.json", add_bos_token=True, add_eos_token=True)
+    ours, reference = load_tokenizer(open_checkpoint(model)), AutoTokenizer.from_pretrained(model)
+    assert ours.encode("of it") == reference.encode("of it")
+
+
 def test_truncation_and_padding_in_the_file_are_not_ours(model: Path) -> None:
     text = "one two three four five six"
     expected = load_tokenizer(open_checkpoint(model)).encode(text)
