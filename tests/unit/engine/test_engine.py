@@ -2,14 +2,21 @@ import logging
 
 import pytest
 
-from atomesh.engine.core.batch import ScheduledSequence
-from atomesh.engine.core.scheduler import SchedulerConfig
-from atomesh.engine.engine import FAILURE
+from atomesh.engine.core.batch import ScheduledBatch, ScheduledSequence, StepResult
+from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
+from atomesh.engine.engine import FAILURE, Engine
 from atomesh.errors import InvalidRequestError
+from atomesh.protocol.block_hash import BlockHasher
 from atomesh.protocol.generation import TokenLogprobs
 from atomesh.protocol.sampling import SamplingSpec
-from atomesh.testing.scripted_engine import VOCAB_SIZE, ScriptedEngine, scripted_request
-from atomesh.testing.scripted_executor import scripted_logprobs, token_from_list
+from atomesh.testing.manual_clock import ManualClock
+from atomesh.testing.scripted_engine import VOCAB_SIZE, Answers, ScriptedEngine, describe, scripted_request
+from atomesh.testing.scripted_executor import (
+    ScriptedExecutor,
+    scripted_logprobs,
+    token_from_history,
+    token_from_list,
+)
 
 CONFIG = SchedulerConfig(
     max_num_seqs=8, max_num_batched_tokens=16, max_model_len=64, block_size=4, num_blocks=32
@@ -91,6 +98,33 @@ def test_a_bad_branch_takes_its_copies_along_and_the_others_still_get_theirs() -
     ]
     assert ("bad", 1) in one.answers.tokens
     assert len(one.answers.tokens["bad", 1]) == 1
+
+
+class OnlyAlone(ScriptedExecutor):
+    """Fails before it has touched a block whenever it is given more than one sequence."""
+
+    def execute(self, batch: ScheduledBatch) -> StepResult:
+        if len(batch.sequences) > 1:
+            raise MemoryError
+        return super().execute(batch)
+
+
+def test_an_executor_that_fails_before_its_copies_gets_them_with_the_first_that_runs_alone() -> None:
+    script = token_from_history(VOCAB_SIZE)
+    executor = OnlyAlone(script, CONFIG.num_blocks, CONFIG.block_size)
+    scheduler = Scheduler(CONFIG, BlockHasher(b"", "scripted", CONFIG.block_size))
+    engine = Engine(scheduler, executor, ManualClock(), describe(CONFIG))
+    engine.add(scripted_request("a", [1, 2, 3, 4, 5, 6], SamplingSpec(seed=0, max_tokens=3), n=3))
+    answers = Answers()
+    while engine.has_work():
+        answers.take(engine.step())
+        engine.check_invariants()
+    for choice in range(3):
+        history = [1, 2, 3, 4, 5, 6]
+        for token_id in answers.tokens["a", choice]:
+            assert token_id == script(history, choice)
+            history.append(token_id)
+        assert len(history) == 9
 
 
 def test_a_bad_request_alone_is_run_once() -> None:

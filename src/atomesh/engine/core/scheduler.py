@@ -118,8 +118,7 @@ class Scheduler:
         plan = StepPlan(self.config.max_num_batched_tokens)
         self._schedule_decodes(plan)
         self._schedule_prefills(plan)
-        if not plan.has_preempted:
-            self._schedule_waiting(plan, now)
+        self._schedule_waiting(plan, now)
         return plan.batch()
 
     def update(self, batch: ScheduledBatch, result: StepResult, now: float) -> list[TokenDelta]:
@@ -173,7 +172,6 @@ class Scheduler:
             victim = self._running.last
             self._send_to_wait(victim)
             self._totals.preemptions += 1
-            plan.has_preempted = True
             if victim is sequence:
                 return False
         return True

@@ -16,7 +16,6 @@ class StepPlan:
     budget: int
     sequences: list[ScheduledSequence] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)
-    has_preempted: bool = False
 
     def take(self, sequence: "TokenSequence", num_tokens: int) -> None:
         start = sequence.num_computed_tokens
