@@ -12,7 +12,7 @@ from atomesh.protocol.address import Address, TcpAddress, UnixAddress
 BACKLOG = 1024
 
 
-def listen(address: Address) -> socket.socket:
+def listen(address: Address, remedy: str = "choose another with --listen") -> socket.socket:
     """A non-blocking listening socket. Raises ConfigurationError when the address cannot be had."""
     try:
         if isinstance(address, UnixAddress):
@@ -20,7 +20,7 @@ def listen(address: Address) -> socket.socket:
         return _listen_tcp(address.host, address.port)
     except OSError as error:
         reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror
-        raise ConfigurationError(f"cannot listen on {address}: {reason}; choose another address") from error
+        raise ConfigurationError(f"cannot listen on {address}: {reason}; {remedy}") from error
 
 
 def _listen_tcp(host: str, port: int) -> socket.socket:

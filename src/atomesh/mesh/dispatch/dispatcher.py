@@ -31,6 +31,11 @@ class Dispatcher:
         self._registry = registry
         self._backends = backends
         self._clock = clock
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Refuse new requests from now on; those that run go on."""
+        self._is_closed = True
 
     def describe(self) -> ModelDescription:
         description = self._place().description
@@ -57,6 +62,8 @@ class Dispatcher:
         return LoadReport(**total)
 
     def _place(self) -> WorkerSnapshot:
+        if self._is_closed:
+            raise ServiceUnavailableError("the server is shutting down; try again later")
         worker = least_loaded(self._registry.snapshot().ready(self._model), self._clock.now())
         if worker is None:
             raise self._unavailable()

@@ -1,0 +1,32 @@
+"""The environment variables that ATOMesh knows; nothing outside `cli/` reads any."""
+
+import os
+from pathlib import Path
+
+from atomesh.errors import ConfigurationError
+
+
+def home() -> Path:
+    """ATOMESH_HOME: models, secrets. Made if missing, for this user only."""
+    path = Path(os.environ.get("ATOMESH_HOME") or "~/.cache/atomesh").expanduser()
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def admin_token() -> str | None:
+    """ATOMESH_ADMIN_TOKEN, None when unset or empty."""
+    return os.environ.get("ATOMESH_ADMIN_TOKEN") or None
+
+
+def api_keys(given: tuple[str, ...]) -> tuple[str, ...]:
+    """`given` on the command line, then those of ATOMESH_API_KEYS, separated by commas.
+
+    Raises ConfigurationError for an empty key, and for one that the variable could not hold.
+    """
+    for key in given:
+        if not key or "," in key or not key.isascii() or not key.isprintable():
+            raise ConfigurationError(
+                "an --api-key is empty, or has a comma, a control or a non-ASCII character"
+            )
+    keys = (*given, *os.environ.get("ATOMESH_API_KEYS", "").split(","))
+    return tuple(dict.fromkeys(key for key in keys if key))

@@ -1,0 +1,118 @@
+"""The flags that several commands share, and how a command hands them on to another process."""
+
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Group, Parameter, Token
+
+from atomesh.cli.sizes import parse_size
+from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, Policy
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_OPTIONS = EngineOptions()
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _convert_size(_type: object, tokens: Sequence[Token]) -> int:
+    return parse_size(tokens[0].value)
+
+
+@Parameter(name="*", group=Group("Engine", sort_key=1))
+@dataclass(frozen=True, kw_only=True)
+class EngineFlags:
+    dtype: DtypeChoice = "auto"
+    """Type of weights, products and KV; auto: bfloat16 where the processor is fast at it, else float32."""
+    device: DeviceKind = "cpu"
+    """cuda also means AMD's GPUs, through ROCm's PyTorch."""
+    max_model_len: int | None = None
+    """Longest prompt and answer together, in tokens; by default what the model and the KV pool allow."""
+    max_num_seqs: int = _OPTIONS.max_num_seqs
+    """Most sequences that run at once; the others wait."""
+    max_num_batched_tokens: int = _OPTIONS.max_num_batched_tokens
+    """Most tokens that one step computes: the chunk size of long prompts."""
+    block_size: Literal[16, 32] = 32
+    """Tokens in a KV block."""
+    kv_memory: Annotated[int | None, Parameter(converter=_convert_size)] = None
+    """Memory of the KV pool of each worker, such as 2GiB; by default the smaller of a quarter of the free
+    memory and 32 full contexts, at least one context."""
+    policy: Policy = "fcfs"
+    """Which waiting request runs first: the oldest, or the one of the lowest priority number."""
+    prefix_cache: bool = True
+    """Reuse the KV of prompt prefixes seen before."""
+    chunked_prefill: bool = True
+    """Compute long prompts in chunks between the tokens of running answers."""
+    threads: int | None = None
+    """Threads of each worker's arithmetic; by default one for each core that it may use."""
+
+    def to_options(self, threads: int) -> EngineOptions:
+        """Raises ConfigurationError for a value out of range."""
+        return EngineOptions(
+            dtype=self.dtype,
+            device=self.device,
+            max_model_len=self.max_model_len,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            block_size=self.block_size,
+            kv_memory=self.kv_memory,
+            policy=self.policy,
+            enable_prefix_cache=self.prefix_cache,
+            enable_chunked_prefill=self.chunked_prefill,
+            threads=threads,
+        )
+
+
+@Parameter(name="*", group=Group("Gateway", sort_key=2))
+@dataclass(frozen=True, kw_only=True)
+class GatewayFlags:
+    chat_template: Path | None = None
+    """A Jinja file to use instead of the model's own chat template."""
+    admin_token_file: Path | None = None
+    """File with the token for the admin routes. ATOMESH_ADMIN_TOKEN goes before it; without either, one is
+    made in ATOMESH_HOME/admin-token."""
+    cors_origin: tuple[str, ...] = ()
+    """Origin whose pages may call the API from a browser; repeat for several, * for all."""
+    max_body: Annotated[int, Parameter(converter=_convert_size)] = 16 * 2**20
+    """Longest request body, such as 16MiB."""
+    drain_timeout: float = 20.0
+    """Seconds that running answers get to finish after SIGTERM or Ctrl-C."""
+
+
+@Parameter(name="*", group=Group("Process", sort_key=3))
+@dataclass(frozen=True, kw_only=True)
+class ProcessFlags:
+    secret_file: Path | None = None
+    """File with the secret that gateways and workers share; by default one is made in ATOMESH_HOME/secret."""
+    log_level: LogLevel = "warning"
+    """Least urgent messages to write to stderr."""
+
+
+ENGINE_DEFAULTS = EngineFlags()
+GATEWAY_DEFAULTS = GatewayFlags()
+PROCESS_DEFAULTS = ProcessFlags()
+
+
+def to_argv(flags: "DataclassInstance") -> list[str]:
+    """The words that make the command line parse back to `flags`; what is at its default is left out."""
+    words: list[str] = []
+    for field in fields(flags):
+        value = getattr(flags, field.name)
+        if value != _default(field):
+            words += _words(field.name.replace("_", "-"), value)
+    return words
+
+
+def _default(field: "Field[Any]") -> object:
+    return field.default if field.default is not MISSING else None
+
+
+def _words(name: str, value: object) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    if isinstance(value, tuple):
+        return [f"--{name}={item}" for item in value]
+    return [f"--{name}={value}"]

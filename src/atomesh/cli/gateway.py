@@ -1,0 +1,97 @@
+"""`atomesh gateway`: the HTTP face over workers that run already, or will."""
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from atomesh.cli import environment
+from atomesh.cli.flags import GATEWAY_DEFAULTS, PROCESS_DEFAULTS, GatewayFlags, ProcessFlags
+from atomesh.cli.process import die_with, log_to_stderr, on_stop_signals, run_async
+from atomesh.cli.secret_files import cluster_secret, read_or_make_secret, read_secret
+from atomesh.clock import MonotonicClock
+from atomesh.engine.listener import listen
+from atomesh.errors import ConfigurationError
+from atomesh.frontend.chat_template import load_chat_template
+from atomesh.frontend.options import FrontendOptions
+from atomesh.frontend.tokenizer import load_tokenizer
+from atomesh.mesh.gateway.app import Gateway, GatewayOptions
+from atomesh.mesh.gateway.served_models import TextSide
+from atomesh.model_files.checkpoint import open_checkpoint
+from atomesh.protocol.address import TcpAddress
+from atomesh.protocol.worker import ModelDescription
+
+
+def gateway(
+    *,
+    worker: tuple[str, ...],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_key: tuple[str, ...] = (),
+    model_alias: tuple[str, ...] = (),
+    gateway: GatewayFlags = GATEWAY_DEFAULTS,
+    process: ProcessFlags = PROCESS_DEFAULTS,
+    listener_fd: Annotated[int | None, Parameter(show=False)] = None,
+    supervisor_pid: Annotated[int | None, Parameter(show=False)] = None,
+) -> int:
+    """Serve the OpenAI-compatible API from workers, which it reaches over the token plane.
+
+    Parameters
+    ----------
+    worker
+        Where a worker listens: HOST:PORT or unix:PATH; repeat for several.
+    host
+        Address to listen on; 0.0.0.0 for all of this machine's.
+    port
+        Port to listen on.
+    api_key
+        Key that clients must send as a Bearer token; repeat for several. ATOMESH_API_KEYS, separated by
+        commas, adds to them.
+    model_alias
+        A further name for the model; repeat for several.
+    """
+    die_with(supervisor_pid)
+    log_to_stderr(process.log_level)
+    listener = _listener(host, port, listener_fd)
+    options = GatewayOptions(
+        workers=worker,
+        secret=cluster_secret(process.secret_file, environment.home()),
+        admin_token=admin_token(gateway.admin_token_file, environment.home()),
+        api_keys=environment.api_keys(api_key),
+        cors_origins=gateway.cors_origin,
+        model_aliases=model_alias,
+        drain_s=gateway.drain_timeout,
+        frontend=FrontendOptions(max_body_bytes=gateway.max_body),
+    )
+    run_async(lambda: _serve(options, gateway.chat_template, listener))
+    return 0
+
+
+def admin_token(path: Path | None, home: Path) -> str:
+    """ATOMESH_ADMIN_TOKEN, else what is in `path`, else this user's own, made on first use."""
+    token = environment.admin_token()
+    if token is not None:
+        return token
+    return read_or_make_secret(home / "admin-token") if path is None else read_secret(path)
+
+
+def http_listener(host: str, port: int) -> socket.socket:
+    """Raises ConfigurationError at once when the port is in use."""
+    if not 0 <= port <= 65535:
+        raise ConfigurationError(f"the port is {port}; it must lie between 0 and 65535")
+    return listen(TcpAddress(host, port), "stop what listens there, or choose another port with --port")
+
+
+def _listener(host: str, port: int, descriptor: int | None) -> socket.socket:
+    return http_listener(host, port) if descriptor is None else socket.socket(fileno=descriptor)
+
+
+async def _serve(options: GatewayOptions, chat_template: Path | None, listener: socket.socket) -> None:
+    def load_text(model: ModelDescription) -> TextSide:
+        checkpoint = open_checkpoint(Path(model.path))
+        return TextSide(load_tokenizer(checkpoint), load_chat_template(checkpoint, chat_template))
+
+    gateway = Gateway(options, load_text, MonotonicClock())
+    on_stop_signals(gateway.stop)
+    await gateway.run(listener)

@@ -1,0 +1,43 @@
+"""`atomesh`: the command line. Each command's module is imported only when the command runs."""
+
+import sys
+
+from cyclopts import App, Parameter
+
+from atomesh import __version__
+from atomesh.cli.restart_policy import EX_CONFIG
+from atomesh.errors import ConfigurationError
+
+COMMANDS = {
+    "serve": "Serve a model on this machine, with an OpenAI-compatible API.",
+    "chat": "Talk with a model in the terminal.",
+    "bench": "Measure any OpenAI-compatible server under load.",
+    "models": "List the models that can be served by name.",
+    "worker": "Run one engine, for gateways to reach.",
+    "gateway": "Serve the API from workers that run elsewhere.",
+}
+
+app = App(
+    name="atomesh",
+    help="Serve large language models with prefill and decode apart.",
+    version=__version__,
+    result_action="return_value",
+    default_parameter=Parameter(negative_iterable=()),
+)
+for _order, (_name, _help) in enumerate(COMMANDS.items()):
+    app.command(f"atomesh.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_order)
+
+
+def main() -> None:
+    try:
+        status = app()
+    except ConfigurationError as error:
+        print(f"atomesh: {error.message}", file=sys.stderr)
+        sys.exit(EX_CONFIG)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""`atomesh serve`: gateway and workers on this machine, as children of one supervisor."""
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from atomesh.cli import environment
+from atomesh.cli.banner import Ready, print_ready, print_starting
+from atomesh.cli.core_shares import CoreShare, share_cores, usable_cores
+from atomesh.cli.flags import (
+    ENGINE_DEFAULTS,
+    GATEWAY_DEFAULTS,
+    PROCESS_DEFAULTS,
+    EngineFlags,
+    GatewayFlags,
+    ProcessFlags,
+    to_argv,
+)
+from atomesh.cli.gateway import admin_token, http_listener
+from atomesh.cli.process import log_to_stderr, on_stop_signals
+from atomesh.cli.readiness import ServerAddress, reachable_host, wait_until_ready
+from atomesh.cli.secret_files import cluster_secret
+from atomesh.cli.supervisor import ChildSpec, Supervisor
+from atomesh.errors import ConfigurationError
+
+MAX_WORKERS = 64
+STOP_S = 5.0  # beyond the time for draining
+
+
+def serve(
+    model: str | None = None,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    unified: int = 1,
+    served_model_name: tuple[str, ...] = (),
+    api_key: tuple[str, ...] = (),
+    json: Annotated[bool, Parameter(negative=())] = False,
+    engine: EngineFlags = ENGINE_DEFAULTS,
+    gateway: GatewayFlags = GATEWAY_DEFAULTS,
+    process: ProcessFlags = PROCESS_DEFAULTS,
+) -> int:
+    """Serve a model on this machine, with an OpenAI-compatible API.
+
+    Parameters
+    ----------
+    model
+        A directory or GGUF file, a name of `atomesh models`, or a hub id; by default the default model,
+        which is fetched once.
+    host
+        Address to listen on; 0.0.0.0 for all of this machine's.
+    port
+        Port to listen on; 0 for any free one.
+    unified
+        Number of workers that each do both prefill and decode; they share the cores.
+    served_model_name
+        Name of the model for clients; repeat for further names. By default the model's own.
+    api_key
+        Key that clients must send as a Bearer token; repeat for several. ATOMESH_API_KEYS, separated by
+        commas, adds to them.
+    json
+        Write one JSON document to stdout, once ready, instead of text.
+    """
+    log_to_stderr(process.log_level)
+    if not 1 <= unified <= MAX_WORKERS:
+        raise ConfigurationError(f"--unified is {unified}; it must lie between 1 and {MAX_WORKERS}")
+    keys = environment.api_keys(api_key)
+    cluster_secret(process.secret_file, environment.home())
+    admin_token(gateway.admin_token_file, environment.home())
+    listener = http_listener(host, port)
+    server = ServerAddress(reachable_host(host), listener.getsockname()[1], next(iter(keys), None))
+    with _socket_directory() as sockets:
+        flags = _Flags(model, served_model_name, keys, engine, gateway, process)
+        addresses = [f"unix:{sockets}/worker-{index}.sock" for index in range(unified)]
+        specs = [_gateway(flags, addresses, listener), *_workers(flags, addresses)]
+        return asyncio.run(_supervise(specs, listener, server, json))
+
+
+@dataclass(frozen=True, slots=True)
+class _Flags:
+    model: str | None
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    engine: EngineFlags
+    gateway: GatewayFlags
+    process: ProcessFlags
+
+
+def _gateway(flags: _Flags, workers: list[str], listener: socket.socket) -> ChildSpec:
+    words = [
+        "gateway",
+        *(f"--worker={address}" for address in workers),
+        *(f"--model-alias={name}" for name in flags.names[1:]),
+        f"--listener-fd={listener.fileno()}",
+        *to_argv(flags.gateway),
+        *to_argv(flags.process),
+    ]
+    return ChildSpec(
+        name="gateway",
+        words=words,
+        stop_s=flags.gateway.drain_timeout + STOP_S,
+        environment={"ATOMESH_API_KEYS": ",".join(flags.keys)},
+        inherited_fds=(listener.fileno(),),
+    )
+
+
+def _workers(flags: _Flags, addresses: list[str]) -> list[ChildSpec]:
+    shares = share_cores(usable_cores(), len(addresses))
+    return [
+        ChildSpec(
+            name=f"worker {index}",
+            words=["worker", *_worker_words(flags, index, address, shares)],
+            stop_s=STOP_S,
+        )
+        for index, address in enumerate(addresses)
+    ]
+
+
+def _worker_words(flags: _Flags, index: int, address: str, shares: list[CoreShare]) -> list[str]:
+    pinned = shares[index] if len(shares) > 1 else ()
+    return [
+        *([flags.model] if flags.model is not None else []),
+        f"--listen={address}",
+        f"--worker-id=unified-{index}",
+        "--drain-timeout=1",
+        *(f"--served-model-name={name}" for name in flags.names[:1]),
+        *(f"--cores={core}" for core in pinned),
+        *to_argv(flags.engine),
+        *to_argv(flags.process),
+    ]
+
+
+async def _supervise(
+    specs: list[ChildSpec], listener: socket.socket, server: ServerAddress, as_json: bool
+) -> int:
+    supervisor = Supervisor(specs)
+    on_stop_signals(supervisor.stop)
+    print_starting(server.url, as_json)
+    announcing = asyncio.create_task(_announce(supervisor, server, as_json))
+    reason = await supervisor.run(on_stopping=listener.close)
+    announcing.cancel()
+    if reason is not None:
+        print(f"atomesh: stopped, because {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _announce(supervisor: Supervisor, server: ServerAddress, as_json: bool) -> None:
+    began = time.monotonic()
+    model = await wait_until_ready(server)
+    supervisor.has_served = True
+    seconds = time.monotonic() - began
+    print_ready(Ready(server.url, model, seconds, server.api_key is not None, os.getpid()), as_json)
+
+
+@contextmanager
+def _socket_directory() -> Iterator[Path]:
+    """For the workers' sockets; nobody else may look in. Short, for a socket's path has little room."""
+    path = Path(tempfile.mkdtemp(prefix="atomesh-", dir="/tmp"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

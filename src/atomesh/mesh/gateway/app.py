@@ -1,0 +1,121 @@
+"""The gateway: the frontend's routes over a mesh of workers, behind keys, in one event loop."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from atomesh.clock import Clock
+from atomesh.errors import ServiceUnavailableError
+from atomesh.frontend.app import create_app
+from atomesh.frontend.options import FrontendOptions
+from atomesh.mesh.backends.atom import AtomBackend
+from atomesh.mesh.cluster.registry import WorkerRegistry
+from atomesh.mesh.dispatch.dispatcher import Dispatcher
+from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, admin_routes
+from atomesh.mesh.gateway.auth import ApiKeyGuard
+from atomesh.mesh.gateway.http_server import HttpServer
+from atomesh.mesh.gateway.served_models import ServedModels, TextSide
+from atomesh.protocol.worker import ModelDescription
+
+_log = logging.getLogger(__name__)
+
+OPEN_PATHS = ("/health", "/live", "/ready", "/ping", "/version", "/metrics")
+CUT_S = 3.0  # from the last error frame to the closed connection
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """`drain_s`: how long answers may go on after `stop`; then they end with an error."""
+
+    workers: tuple[str, ...]
+    secret: bytes
+    admin_token: str
+    api_keys: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    model_aliases: tuple[str, ...] = ()
+    drain_s: float = 20.0
+    frontend: FrontendOptions = field(default_factory=FrontendOptions)
+
+
+class Gateway:
+    """`run` serves until `stop`. Raises ModelFileError when a model's text side cannot be loaded."""
+
+    def __init__(
+        self, options: GatewayOptions, load_text: Callable[[ModelDescription], TextSide], clock: Clock
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._dispatchers: list[Dispatcher] = []
+        self._models = ServedModels(load_text, self._make_dispatcher, options.model_aliases)
+        self.registry = WorkerRegistry(self._models.hear)
+        self._backends = {
+            address: AtomBackend(address, options.secret, self.registry, clock) for address in options.workers
+        }
+        self._server = HttpServer(self._make_app(), options.drain_s + CUT_S)
+        self._stopping = asyncio.Event()
+        self._abandoned = asyncio.Event()
+
+    def stop(self) -> None:
+        """Finish what runs, within `drain_s`; a second call ends it now. To be called in the event loop."""
+        if self._stopping.is_set():
+            self._abandoned.set()
+        self._stopping.set()
+
+    async def run(self, listener: socket.socket) -> None:
+        """Serve HTTP on a listening socket, which is closed in the end."""
+        background = [asyncio.create_task(backend.run()) for backend in self._backends.values()]
+        background += [asyncio.create_task(self._models.run()), asyncio.create_task(self._end())]
+        server = asyncio.create_task(self._server.run_on(listener))
+        try:
+            await asyncio.wait((server, *background), return_when=asyncio.FIRST_COMPLETED)
+            for task in background:
+                if task.done():
+                    task.result()
+            await server
+        finally:
+            for task in (server, *background):
+                task.cancel()
+            await asyncio.gather(server, *background, return_exceptions=True)
+            self._models.close()
+
+    async def _end(self) -> None:
+        """Once told to stop: refuse new requests, wait, and end with an error what is still running."""
+        await self._stopping.wait()
+        for dispatcher in self._dispatchers:
+            dispatcher.close()
+        self._server.stop()
+        try:
+            await asyncio.wait_for(self._abandoned.wait(), self._options.drain_s)
+        except TimeoutError:
+            _log.warning("requests still running after %s s are ended", self._options.drain_s)
+        while True:
+            for backend in self._backends.values():
+                backend.fail_all(ServiceUnavailableError("the server is shutting down; try again later"))
+            await asyncio.sleep(0.1)
+
+    def _make_app(self) -> ASGIApp:
+        options = self._options
+        layers = [Middleware(ApiKeyGuard, options.api_keys, (*OPEN_PATHS, *ADMIN_PATHS))]
+        if options.cors_origins:
+            cors = Middleware(
+                CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["*"], allow_headers=["*"]
+            )
+            layers.insert(0, cors)
+        return create_app(
+            self._models,
+            options.frontend,
+            routes=admin_routes(self.registry, self._backends.values(), options.admin_token),
+            middleware=layers,
+            clock=self._clock,
+        )
+
+    def _make_dispatcher(self, model: str) -> Dispatcher:
+        dispatcher = Dispatcher(model, self.registry, self._backends, self._clock)
+        self._dispatchers.append(dispatcher)
+        return dispatcher

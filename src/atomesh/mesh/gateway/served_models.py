@@ -1,0 +1,70 @@
+"""The models that the gateway offers: each worker's hello names one, whose text side is then loaded once."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.token_service import TokenService
+from atomesh.protocol.worker import ModelDescription, WorkerDescription
+
+if TYPE_CHECKING:
+    from atomesh.frontend.chat_template import ChatTemplate
+    from atomesh.frontend.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TextSide:
+    """What the frontend needs of a model's files."""
+
+    tokenizer: "Tokenizer"
+    chat_template: "ChatTemplate | None"
+
+
+class ServedModels:
+    """Callable: the models whose text side is loaded, in the order of their first hello."""
+
+    def __init__(
+        self,
+        load_text: Callable[[ModelDescription], TextSide],
+        make_service: Callable[[str], TokenService],
+        aliases: Sequence[str],
+    ) -> None:
+        """`load_text` may block and runs in a thread; `aliases` are further names of the first model."""
+        self._load_text = load_text
+        self._make_service = make_service
+        self._aliases = tuple(aliases)
+        self._heard: asyncio.Queue[ModelDescription] = asyncio.Queue()
+        self._models: dict[str, ServedModel] = {}
+
+    def __call__(self) -> Sequence[ServedModel]:
+        return tuple(self._models.values())
+
+    def hear(self, worker: WorkerDescription) -> None:
+        """A worker has said hello."""
+        if worker.model.name not in self._models:
+            self._heard.put_nowait(worker.model)
+
+    async def run(self) -> None:
+        """Load text sides as models are heard of, until cancelled. Raises ModelFileError."""
+        while True:
+            model = await self._heard.get()
+            if model.name in self._models:
+                continue
+            text = await asyncio.to_thread(self._load_text, model)
+            self._models[model.name] = ServedModel(
+                name=model.name,
+                tokenizer=text.tokenizer,
+                chat_template=text.chat_template,
+                service=self._make_service(model.name),
+                created=int(time.time()),
+                aliases=() if self._models else self._aliases,
+            )
+
+    def close(self) -> None:
+        """End the processes in which chat templates run."""
+        for model in self._models.values():
+            if model.chat_template is not None:
+                model.chat_template.close()
