@@ -1,9 +1,8 @@
-"""A whole run: warm up and learn the server's dialect, send the load, sum up."""
+"""A whole run in two stages: warm up and learn the server's dialect; then send the load and sum up."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from atomesh.bench.dialect import notices
 from atomesh.bench.failures import RequestFailed
@@ -16,14 +15,6 @@ from atomesh.bench.workload import PlannedRequest, warmup_request
 from atomesh.errors import ConfigurationError
 
 MAX_START_LAG_S = 0.01
-
-
-class Watcher(Protocol):
-    """Whoever shows how far the run is."""
-
-    def warming_up(self) -> None: ...
-    def started(self, total: int) -> None: ...
-    def recorded(self, record: RequestRecord) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +35,11 @@ class Outcome:
     notices: tuple[str, ...]
 
 
-async def run_benchmark(
-    benchmark: Benchmark, sender: Sender, watcher: Watcher, stop: asyncio.Event
-) -> Outcome:
-    """Raises ConfigurationError when the server cannot answer even the first warm-up."""
-    watcher.warming_up()
-    sender = await _warmed_up(sender, benchmark)
-    watcher.started(len(benchmark.requests))
-    load = Load(sender.send, sender.clock, benchmark.concurrency)
-    result = await load.run(benchmark.requests, watcher.recorded, stop)
-    figures = summarise(result.records, result.duration_s, benchmark.objectives)
-    found = [*notices(sender.dialect), *_lag_notices(figures, benchmark)]
-    return Outcome(figures, result.records, result.unfinished, tuple(found))
+async def warm_up(benchmark: Benchmark, sender: Sender) -> Sender:
+    """The sender in the dialect that the server speaks, found with the first warm-up; the others follow.
 
-
-async def _warmed_up(sender: Sender, benchmark: Benchmark) -> Sender:
+    Raises ConfigurationError when the server cannot answer even that one.
+    """
     like = benchmark.requests[0]
     try:
         dialect = await sender.find_dialect(warmup_request(like, 0))
@@ -68,6 +49,20 @@ async def _warmed_up(sender: Sender, benchmark: Benchmark) -> Sender:
     for index in range(1, benchmark.warmups):
         await sender.send(warmup_request(like, index), sender.clock.now())
     return sender
+
+
+async def measure(
+    benchmark: Benchmark,
+    sender: Sender,
+    on_record: Callable[[RequestRecord], None],
+    stop: asyncio.Event,
+) -> Outcome:
+    """Sends the load, until all is answered or `stop` is set, and sums up what came back."""
+    load = Load(sender.send, sender.clock, benchmark.concurrency)
+    result = await load.run(benchmark.requests, on_record, stop)
+    figures = summarise(result.records, result.duration_s, benchmark.objectives)
+    found = [*notices(sender.dialect), *_lag_notices(figures, benchmark)]
+    return Outcome(figures, result.records, result.unfinished, tuple(found))
 
 
 def _lag_notices(figures: Figures, benchmark: Benchmark) -> list[str]:

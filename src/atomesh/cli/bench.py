@@ -12,7 +12,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from atomesh.bench.benchmark import Benchmark, Outcome, run_benchmark
+from atomesh.bench.benchmark import Benchmark, Outcome, measure, warm_up
 from atomesh.bench.goodput import Objectives, parse_objectives
 from atomesh.bench.openai_client import OpenAIClient
 from atomesh.bench.readiness import choose_model
@@ -33,6 +33,8 @@ from atomesh.cli.bench_options import (
 )
 from atomesh.clock import MonotonicClock
 
+INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
+
 
 def bench(
     *,
@@ -48,14 +50,17 @@ def bench(
     """
     plan = make_plan(server, requests, load)
     job = Benchmark(plan.requests, plan.concurrency, parse_objectives(report.goodput), load.warmups)
-    with _progress() as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        model, outcome = runner.run(_measure(server, requests, plan, job, progress))
+    try:
+        with _progress() as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            model, outcome = runner.run(_run(server, requests, plan, job, progress))
+    except KeyboardInterrupt:  # before the load: there is nothing to report
+        return INTERRUPTED
     settings = _settings(server, plan, model, job.objectives, requests.seed)
     _print(Report(settings, outcome.figures, outcome.notices, outcome.unfinished), outcome, report)
     return 0 if outcome.figures.completed else 1
 
 
-async def _measure(
+async def _run(
     server: ServerOptions, requests: RequestOptions, plan: Plan, job: Benchmark, progress: "ProgressBar"
 ) -> tuple[str, Outcome]:
     stop = asyncio.Event()
@@ -72,8 +77,11 @@ async def _measure(
             ignore_eos=requests.ignore_eos,
             timeout_s=server.timeout,
         )
+        progress.warming_up()
+        sender = await warm_up(job, sender)
+        progress.started(len(job.requests))
         with _interrupt_sets(stop):
-            return model, await run_benchmark(job, sender, progress, stop)
+            return model, await measure(job, sender, progress.recorded, stop)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from atomesh.bench.openai_client import OpenAIClient
 from atomesh.bench.readiness import choose_model
 from atomesh.clock import Clock, MonotonicClock
 
+INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 CHAT_PATH = "/v1/chat/completions"
 BLOCK_QUOTE = '"""'
 HELP = """\
@@ -66,6 +67,8 @@ def chat(
             session = ChatSession(client, clock, params, Conversation(system), notes=notes)
             session.greet()
             _converse(session, runner)
+        except KeyboardInterrupt:  # while the server was waited for
+            return INTERRUPTED
         finally:
             runner.run(client.__aexit__(None, None, None))
     return 0

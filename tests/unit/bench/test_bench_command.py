@@ -2,6 +2,7 @@ import json
 import math
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,14 @@ def test_ctrl_c_reports_what_is_done(serve: Serve, capsys: pytest.CaptureFixture
     assert "Successful requests:                     1\n" in out
     assert "Unfinished requests (interrupted):       4\n" in out
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_before_the_load_leaves_at_once(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    server = serve(Script([HOLD]))
+    server.on_hold = lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    assert run("--url", server.url) == 130
+    assert capsys.readouterr().out == ""
 
 
 def plan(

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atomesh.bench.benchmark import Benchmark, Outcome, run_benchmark
+from atomesh.bench.benchmark import Benchmark, Outcome, measure, warm_up
 from atomesh.bench.goodput import Objectives
 from atomesh.bench.openai_client import OpenAIClient
 from atomesh.bench.prompts import TokenIdWriter, WordWriter
@@ -28,44 +28,33 @@ from atomesh.testing.fake_openai_server import (
 GOOD = text_answer(["a", "b", "c"], prompt=10)
 
 
-class Diary:
-    """A watcher that writes down what it hears."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def warming_up(self) -> None:
-        self.lines.append("warm-up")
-
-    def started(self, total: int) -> None:
-        self.lines.append(f"{total} requests")
-
-    def recorded(self, record: RequestRecord) -> None:
-        self.lines.append("good" if record.failure is None else record.failure.kind)
-
-
-def measure(
+def run(
     server: FakeOpenAIServer, *, count: int = 3, warmups: int = 1, **sender: Any
-) -> tuple[Outcome, Diary]:
+) -> tuple[Outcome, list[str]]:
+    """What came of it, and what was heard of each request as it ended."""
     clock = MonotonicClock()
-    diary = Diary()
+    heard: list[str] = []
     requests = plan_synthetic(SyntheticTraffic(count, 10, 20), np.random.default_rng(0))
     job = Benchmark(requests, 1, Objectives({"ttft": 60.0}), warmups)
+
+    def hear(record: RequestRecord) -> None:
+        heard.append("good" if record.failure is None else record.failure.kind)
 
     async def main() -> Outcome:
         async with server, OpenAIClient(server.url, clock=clock) as client:
             fields = {"writer": TokenIdWriter(400, 0), "model": "m", **sender}
-            return await run_benchmark(job, Sender(client, clock, **fields), diary, asyncio.Event())
+            warm = await warm_up(job, Sender(client, clock, **fields))
+            return await measure(job, warm, hear, asyncio.Event())
 
-    return asyncio.run(main()), diary
+    return asyncio.run(main()), heard
 
 
 def test_a_run_warms_up_measures_and_tells() -> None:
     server = FakeOpenAIServer(GOOD)
 
-    outcome, diary = measure(server, warmups=2)
+    outcome, heard = run(server, warmups=2)
 
-    assert diary.lines == ["warm-up", "3 requests", "good", "good", "good"]
+    assert heard == ["good", "good", "good"]
     assert (outcome.figures.completed, outcome.figures.output_tokens, outcome.figures.input_tokens) == (
         3,
         9,
@@ -88,9 +77,9 @@ def test_failures_are_counted_and_never_a_success() -> None:
         GOOD,
     )
 
-    outcome, diary = measure(server, count=4)
+    outcome, heard = run(server, count=4)
 
-    assert diary.lines[2:] == ["HTTP 503", "error frame 503", "cut stream", "good"]
+    assert heard == ["HTTP 503", "error frame 503", "cut stream", "good"]
     assert (outcome.figures.completed, outcome.figures.failed) == (1, 3)
     assert outcome.figures.output_tokens == 3
 
@@ -102,7 +91,7 @@ def test_what_the_server_refuses_is_not_asked_again_and_is_said() -> None:
         GOOD,
     )
 
-    outcome, _ = measure(server, count=1)
+    outcome, _ = run(server, count=1)
 
     assert outcome.figures.completed == 1
     assert outcome.notices == ("the server refuses ignore_eos: answers may be shorter than asked",)
@@ -112,13 +101,13 @@ def test_what_the_server_refuses_is_not_asked_again_and_is_said() -> None:
 
 def test_a_server_that_refuses_everything_ends_the_run_with_its_own_words() -> None:
     with pytest.raises(ConfigurationError, match="fails on the first request: HTTP 400: no such token"):
-        measure(FakeOpenAIServer(refusal(400, "no such token")))
+        run(FakeOpenAIServer(refusal(400, "no such token")))
 
 
 def test_chat_is_asked_with_words() -> None:
     server = FakeOpenAIServer(chat_answer(["a", "b"], prompt=14))
 
-    outcome, _ = measure(server, count=1, endpoint="chat", writer=WordWriter(0))
+    outcome, _ = run(server, count=1, endpoint="chat", writer=WordWriter(0))
 
     assert server.paths == ["/v1/chat/completions"] * 2
     (message,) = server.bodies[-1]["messages"]
