@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atomesh.errors import ModelFileError
-from atomesh.frontend.tokenizer_definition import MAX_TOKEN_ID, TokenizerDefinition, added_tokens
+from atomesh.frontend.tokenizer_definition import (
+    MAX_TOKEN_ID,
+    TokenizerDefinition,
+    added_tokens,
+    check_normalizer,
+)
 
 if TYPE_CHECKING:
     from atomesh.model_files.checkpoint import Checkpoint
@@ -23,6 +28,7 @@ def hf_tokenizer_definition(checkpoint: "Checkpoint") -> TokenizerDefinition:
         raise ModelFileError(_missing(checkpoint))
     config = checkpoint.read_json("tokenizer_config.json") or {}
     spec = _read(path)
+    check_normalizer(spec.get("normalizer"))
     tokens = _with_configured_tokens(added_tokens(spec), config)
     named = named_tokens(config, checkpoint.read_json("special_tokens_map.json") or {})
     ids = {entry["content"]: entry["id"] for entry in tokens}

@@ -13,6 +13,7 @@ from atomesh.frontend.gguf_tokenizer import gguf_tokenizer_definition
 from atomesh.frontend.hf_tokenizer import hf_tokenizer_definition
 from atomesh.frontend.token_bytes import speller_for, strips_leading_space
 from atomesh.frontend.tokenizer_definition import (
+    MAX_TOKEN_BYTES,
     TokenizerDefinition,
     check_token_id,
     rename_control_tokens,
@@ -101,6 +102,12 @@ def _encode(tokenizer: tokenizers.Tokenizer, text: str, add_special_tokens: bool
             f"the text has a lone surrogate at character {surrogate.start() if surrogate else 0}; "
             "send valid Unicode"
         ) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # pyo3's, which no module exports
+            raise
+        raise InvalidRequestError(
+            "the text takes the tokenizer too many steps; send less of what repeats in it"
+        ) from error
     return ids
 
 
@@ -146,4 +153,10 @@ def _bytes_by_id(tokenizer: tokenizers.Tokenizer, definition: TokenizerDefinitio
         table[token_id] = spell(token)
     for token_id, added in tokenizer.get_added_tokens_decoder().items():
         table[token_id] = added.content.encode() if added.special else spell_added(added.content)
+    longest = max(map(len, table), default=0)
+    if longest > MAX_TOKEN_BYTES:
+        raise ModelFileError(
+            f"a token of the vocabulary has {longest} bytes; the limit is {MAX_TOKEN_BYTES}: "
+            "use the tokenizer published with the model"
+        )
     return table

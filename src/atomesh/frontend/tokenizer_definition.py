@@ -7,6 +7,8 @@ from typing import Any
 from atomesh.errors import ModelFileError
 
 MAX_TOKEN_ID = 2**22 - 1
+MAX_TOKEN_BYTES = 4096
+_MAX_GROWTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,24 @@ def check_token_id(token: str, token_id: object) -> None:
             f"token {token[:64]!r} has id {token_id!r}; it must lie in [0, {MAX_TOKEN_ID}]: "
             "use the tokenizer published with the model"
         )
+
+
+def check_normalizer(normalizer: object) -> None:
+    """Raises ModelFileError for steps that together could make a text many times as long as it is."""
+    growth, steps = 1, [normalizer]
+    while steps:
+        step = steps.pop()
+        if not isinstance(step, dict):
+            continue
+        added = step.get("content", step.get("prepend", ""))
+        growth *= max(len(added) if isinstance(added, str) else 1, 1)
+        if growth > _MAX_GROWTH:
+            raise ModelFileError(
+                f"the tokenizer's normalizer may make a text more than {_MAX_GROWTH} times as long: "
+                "use the tokenizer published with the model"
+            )
+        inner = step.get("normalizers", [])
+        steps += inner if isinstance(inner, list) else []
 
 
 def rename_control_tokens(spec: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from atomesh.errors import ModelFileError
+from atomesh.errors import InvalidRequestError, ModelFileError
 from atomesh.frontend.tokenizer import load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.testing.tiny_model import write_tiny_model
@@ -78,6 +78,11 @@ def test_a_directory_without_tokenizer_json_says_what_to_do(model: Path) -> None
         load_tokenizer(open_checkpoint(model))
 
 
+def repeated(pattern: str, content: str, times: int) -> dict[str, object]:
+    step = {"type": "Replace", "pattern": {"String": pattern}, "content": content}
+    return {"type": "Sequence", "normalizers": [step] * times}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -89,6 +94,9 @@ def test_a_directory_without_tokenizer_json_says_what_to_do(model: Path) -> None
         (lambda spec: spec["added_tokens"][0].update(id=2**40), r"must lie in \[0, 4194303\]"),
         (lambda spec: spec["added_tokens"][0].update(content=7), "no text"),
         (lambda spec: spec.update(added_tokens={"a": 1}), "is not a list"),
+        (lambda spec: spec.update(normalizer=repeated("a", "aa", 7)), "64 times as long"),
+        (lambda spec: spec.update(normalizer={"type": "Prepend", "prepend": "x" * 65}), "64 times as long"),
+        (lambda spec: spec["model"]["vocab"].update({"x" * 5000: 384}), "has 5000 bytes; the limit is 4096"),
         (lambda spec: spec.update(decoder=None), "decoder is missing"),
         (
             lambda spec: spec.update(decoder={"type": "WordPiece", "prefix": "##", "cleanup": True}),
@@ -114,3 +122,11 @@ def test_a_damaged_added_tokens_decoder_is_refused(model: Path) -> None:
         edit(model / "tokenizer_config.json", added_tokens_decoder=decoder)
         with pytest.raises(ModelFileError, match="added_tokens_decoder"):
             load_tokenizer(open_checkpoint(model))
+
+
+def test_an_expression_that_never_ends_ends_as_a_refusal(model: Path) -> None:
+    endless = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    edit(model / "tokenizer.json", pre_tokenizer=endless)
+    tokenizer = load_tokenizer(open_checkpoint(model))
+    with pytest.raises(InvalidRequestError, match="too many steps"):
+        tokenizer.encode("a" * 40 + "!")
