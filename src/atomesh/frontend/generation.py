@@ -79,7 +79,7 @@ class Generation:
             async for deltas in steps:
                 for delta in deltas:
                     self._note_start(delta)
-                pieces = [self._piece(delta) for delta in deltas if self._choices[delta.choice].is_open]
+                pieces = [self._piece(delta) for delta in deltas if self._says_something(delta)]
                 if pieces:
                     yield pieces
                 if self._open == 0:
@@ -95,6 +95,9 @@ class Generation:
             self.cached_tokens = delta.cached_tokens
         if delta.timings is not None:
             self.timings = delta.timings
+
+    def _says_something(self, delta: TokenDelta) -> bool:
+        return self._choices[delta.choice].is_open and bool(delta.token_ids or delta.finish_reason)
 
     def _piece(self, delta: TokenDelta) -> ChoicePiece:
         choice = self._choices[delta.choice]

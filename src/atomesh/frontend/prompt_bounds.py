@@ -12,6 +12,8 @@ class PromptBounds:
 
     def check_characters(self, characters: int, tokenizer: Tokenizer, max_model_len: int) -> None:
         """Raises ContextLengthError when even the vocabulary's longest token, repeated, would not fit."""
+        if characters < max_model_len:
+            return
         least_tokens = -(-characters // self._longest_token(tokenizer))
         if least_tokens >= max_model_len:
             raise ContextLengthError(

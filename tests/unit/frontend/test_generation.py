@@ -55,6 +55,17 @@ def test_pieces_carry_text_ids_and_the_end() -> None:
     assert run.prompt_logprobs == [None]
 
 
+def test_a_delta_without_a_token_is_no_first_piece() -> None:
+    run = generation(Recorded([delta([], cached_tokens=2)], [delta(b"a", finish_reason="length")]))
+    assert asyncio.run(collect(run)) == [ChoicePiece(0, "a", [97], [], True, "length", None)]
+    assert run.cached_tokens == 2
+
+
+def test_an_answer_without_tokens_ends_all_the_same() -> None:
+    run = generation(Recorded([delta([], finish_reason="length")]))
+    assert asyncio.run(collect(run)) == [ChoicePiece(0, "", [], [], True, "length", None)]
+
+
 def test_a_stop_string_cuts_tokens_and_logprobs_and_ends_the_request() -> None:
     logprobs = [TokenLogprobs(token, -1.0, 1, []) for token in b"aXYb"]
     service = Recorded([delta(b"aXYb", logprobs=logprobs)], [delta(b"never")])
