@@ -148,4 +148,6 @@ async def _drain(content: aiohttp.StreamReader) -> None:
 
 
 def _words(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
     return str(error) or type(error).__name__
