@@ -13,9 +13,9 @@ from atomesh.clock import Clock, MonotonicClock
 from atomesh.errors import AtomeshError
 from atomesh.frontend.boundary import Boundary
 from atomesh.frontend.context import Frontend
+from atomesh.frontend.error_answers import answer_atomesh_error, answer_http_exception
 from atomesh.frontend.openai.chat import ChatCompletions
 from atomesh.frontend.openai.completions import Completions
-from atomesh.frontend.openai.errors import answer_atomesh_error, answer_http_exception
 from atomesh.frontend.openai.models import model_routes
 from atomesh.frontend.openai.tokenize import Detokenize, Tokenize
 from atomesh.frontend.options import FrontendOptions

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.errors import AtomeshError
-from atomesh.frontend.openai.errors import error_response
+from atomesh.frontend.error_answers import error_response
 from atomesh.frontend.request_id import choose_request_id
 from atomesh.observability.metrics import FrontendMetrics
 

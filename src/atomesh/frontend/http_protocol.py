@@ -3,8 +3,8 @@
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from atomesh.errors import InvalidRequestError
+from atomesh.frontend.error_answers import error_body
 from atomesh.frontend.json_text import encode_json
-from atomesh.frontend.openai.errors import error_body
 from atomesh.frontend.request_id import mint_request_id
 
 

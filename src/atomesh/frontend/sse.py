@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from starlette.types import Send
 
 from atomesh.errors import AtomeshError
+from atomesh.frontend.error_answers import error_frame
 from atomesh.frontend.json_text import encode_json
-from atomesh.frontend.openai.errors import error_frame
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"

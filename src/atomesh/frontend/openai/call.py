@@ -10,10 +10,10 @@ from starlette.types import Send
 
 from atomesh.errors import AtomeshError, DeadlineExceededError
 from atomesh.frontend.context import Frontend
+from atomesh.frontend.error_answers import INTERNAL
 from atomesh.frontend.generation import ChoicePiece, Generation, merge
 from atomesh.frontend.json_text import encode_json
 from atomesh.frontend.metering import metered
-from atomesh.frontend.openai.errors import INTERNAL
 from atomesh.frontend.openai.renderer import Renderer, WholeChoice
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.server_timing import ServerTiming
