@@ -1,5 +1,6 @@
 """What holds for every test: no code is made from data; long suites run a sample unless --soak is given."""
 
+import os
 import sys
 import types
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ import hypothesis
 import pytest
 
 import atomesh
+from atomesh.model_files.catalog import CATALOG, DEFAULT_MODEL
+from atomesh.model_files.fetch import fetch
+from atomesh.testing.served_process import ServedProcess, served_process, wait_ready
 
 SOURCE = str(Path(atomesh.__file__).parent)
 WATCHED = {"pickle.find_class", "marshal.loads", "marshal.load", "compile", "exec"}
@@ -53,6 +57,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def soak(request: pytest.FixtureRequest) -> bool:
     """Whether the full counts are asked for; a long suite chooses its sample by it."""
     return bool(request.config.getoption("--soak"))
+
+
+@pytest.fixture(scope="session")
+def default_home() -> Path:
+    """Where the default model is kept between runs, as a user keeps it."""
+    return Path(os.environ.get("ATOMESH_HOME", "~/.cache/atomesh")).expanduser()
+
+
+@pytest.fixture(scope="session")
+def default_model(default_home: Path) -> Path:
+    """The default model's GGUF file, fetched if it is not here yet."""
+    return fetch(CATALOG[DEFAULT_MODEL], default_home)
+
+
+@pytest.fixture(scope="session")
+def default_server(default_model: Path, default_home: Path) -> Iterator[ServedProcess]:
+    """`atomesh serve` with the default model in float32, ready; each test leaves it idle."""
+    with served_process(DEFAULT_MODEL, default_home, "--max-model-len=2048", kv_memory="1GiB") as server:
+        wait_ready(server)
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """Servers under test: what asks for `wire` holds for every server, what asks for `scripted` for the double.
 
-Another server, with a real engine behind it, is tested by the same suites with ATOMESH_WIRE_URL=http://host:port.
+The real server is `atomesh serve` with the default model; ATOMESH_WIRE_URL=http://host:port names another.
 """
 
 import os
@@ -64,12 +64,12 @@ def scripted(scripted_server: ScriptedWire) -> Iterator[ScriptedWire]:
     assert service.running == set()
 
 
-@pytest.fixture(params=["scripted", "real"] if REAL_URL else ["scripted"])
+@pytest.fixture(params=["scripted", "real"])
 def base_url(request: pytest.FixtureRequest) -> str:
-    if request.param == "real":
-        assert REAL_URL is not None
+    if request.param == "real" and REAL_URL:
         return REAL_URL.rstrip("/")
-    url: str = request.getfixturevalue("scripted").url
+    server = request.getfixturevalue("default_server" if request.param == "real" else "scripted")
+    url: str = server.url
     return url
 
 
