@@ -12,9 +12,9 @@ from atomesh.clock import MonotonicClock
 from atomesh.engine.build import build_engine
 from atomesh.engine.options import DtypeChoice, EngineOptions
 from atomesh.errors import InvalidRequestError
-from atomesh.frontend.chat_template import ChatTemplate, RenderOptions, load_chat_template
 from atomesh.frontend.resolve import resolve_sampling
-from atomesh.frontend.tokenizer import load_tokenizer
+from atomesh.frontend.templates.chat_template import ChatTemplate, RenderOptions, load_chat_template
+from atomesh.frontend.text.tokenizer import load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.model_files.resolve import resolve_model
 from atomesh.protocol.generation import GenerationRequest

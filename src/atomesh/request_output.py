@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from atomesh.frontend.text_stream import TextStream
-from atomesh.frontend.tokenizer import Tokenizer
+from atomesh.frontend.text.text_stream import TextStream
+from atomesh.frontend.text.tokenizer import Tokenizer
 from atomesh.protocol.generation import FinishReason, GenerationRequest, TokenDelta, TokenLogprobs
 from atomesh.protocol.sampling import SamplingParams
 

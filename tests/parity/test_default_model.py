@@ -9,10 +9,11 @@ import pytest
 import torch
 import transformers
 
+from atomesh.engine.engine import Engine
 from atomesh.engine.execution import local_executor
 from atomesh.engine.options import EngineOptions
 from atomesh.engine.weights.source import WeightSource
-from atomesh.frontend.tokenizer import Tokenizer, load_tokenizer
+from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.catalog import CATALOG, DEFAULT_MODEL
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.model_files.config import ModelConfig
@@ -71,9 +72,9 @@ def tokenizer(default_path: Path) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def prompts(tokenizer: Tokenizer) -> list[list[int]]:
-    """52 of them, 1 to 130 tokens; the slices of one text start at the same place in pairs."""
+    """52 of them, 1 to 130 tokens; slices of one text start at the same place in sixes."""
     text = tokenizer.encode(LICENSE.read_text())
-    slices = [text[index // 2 * 100 :][:length] for index, length in enumerate(SLICE_LENGTHS)]
+    slices = [text[index // 6 * 100 :][:length] for index, length in enumerate(SLICE_LENGTHS)]
     return slices + [tokenizer.encode(question) for question in QUESTIONS]
 
 
@@ -160,12 +161,35 @@ def test_greedy(  # noqa: PLR0917 (fixtures)
 
 def test_bfloat16(
     default_path: Path,
-    prompts: list[list[int]],
+    tokenizer: Tokenizer,
     reference: Reference,
     greedy_run: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On the same texts, we agree with float32 as often as transformers does in bfloat16, to half a point."""
+    """We agree with float32 as often as transformers does in bfloat16, to half a point; no text comes twice."""
+    license_text = tokenizer.encode(LICENSE.read_text())
+    texts = [license_text[start:][:150] for start in range(0, 1200, 150)]
+    texts += [tokenizer.encode(question) for question in QUESTIONS]
+    engine = greedy_run(default_path, EngineOptions(dtype="bfloat16", kv_memory=KV_MEMORY)).engine
+    ours = our_logits(engine, texts, monkeypatch)
+    exact = torch.cat([reference.logits(text)[:-1] for text in texts])
+    rounded = reference.model.to(torch.bfloat16)
+    theirs = torch.cat([all_logits(rounded, text)[:-1] for text in texts])
+
+    best = exact.argmax(-1)
+    our_agreement = (ours.argmax(-1) == best).float().mean()
+    their_agreement = (theirs.argmax(-1) == best).float().mean()
+    print(our_agreement, their_agreement, len(best))
+    assert our_agreement >= their_agreement - 0.005
+    error = (ours - exact).pow(2).mean().sqrt()
+    top_two = exact.topk(2).values
+    gap = (top_two[:, 0] - top_two[:, 1])[ours.argmax(-1) != best]
+    print(error, gap.max(), (theirs - exact).pow(2).mean().sqrt())
+    assert (gap <= 4 * error).all()
+
+
+def our_logits(engine: Engine, texts: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+    """All but the last token's of each text, as the engine hands them to its prompt logprobs."""
     recorded: list[torch.Tensor] = []
     measure = local_executor.prompt_logprobs
 
@@ -174,25 +198,9 @@ def test_bfloat16(
         return measure(logits, targets, top)
 
     monkeypatch.setattr(local_executor, "prompt_logprobs", record)
-    engine = greedy_run(default_path, EngineOptions(dtype="bfloat16", kv_memory=KV_MEMORY)).engine
-    texts = [prompt for prompt in prompts if len(prompt) > 1]
     sampling = SamplingSpec(seed=0, max_tokens=0, prompt_logprobs=0)
     for text in texts:
         engine.add(GenerationRequest(request_id="text", prompt_token_ids=text, sampling=sampling))
         while engine.has_work():
             engine.step()
-    ours = torch.cat(recorded)
-    exact = torch.cat([reference.logits(text)[:-1] for text in texts])
-    rounded = reference.model.to(torch.bfloat16)
-    theirs = torch.cat([all_logits(rounded, text)[:-1] for text in texts])
-
-    best = exact.argmax(-1)
-    our_agreement = (ours.argmax(-1) == best).float().mean()
-    their_agreement = (theirs.argmax(-1) == best).float().mean()
-    print(our_agreement, their_agreement)
-    assert our_agreement >= their_agreement - 0.005
-    error = (theirs - exact).abs().amax(-1).mean()
-    top_two = exact.topk(2).values
-    gap = (top_two[:, 0] - top_two[:, 1])[ours.argmax(-1) != best]
-    print(error, gap.max(), (theirs-exact).abs().max(), (ours-exact).abs().amax(-1).mean(), len(exact))
-    assert (gap <= 4 * error).all()
+    return torch.cat(recorded)

@@ -8,8 +8,8 @@ import pytest
 from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from atomesh.frontend.chat_template import load_chat_template
-from atomesh.frontend.tokenizer import Tokenizer, load_tokenizer
+from atomesh.frontend.templates.chat_template import load_chat_template
+from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.catalog import CATALOG, DEFAULT_MODEL, fetched, fetched_path
 from atomesh.model_files.checkpoint import Checkpoint, open_checkpoint
 

@@ -11,18 +11,18 @@ from starlette.types import ASGIApp
 
 from atomesh.clock import Clock, MonotonicClock
 from atomesh.errors import AtomeshError
-from atomesh.frontend.boundary import Boundary
 from atomesh.frontend.context import Frontend
-from atomesh.frontend.error_answers import answer_atomesh_error, answer_http_exception
+from atomesh.frontend.http.boundary import Boundary
+from atomesh.frontend.http.error_answers import answer_atomesh_error, answer_http_exception
 from atomesh.frontend.openai.chat import ChatCompletions
 from atomesh.frontend.openai.completions import Completions
 from atomesh.frontend.openai.models import model_routes
 from atomesh.frontend.openai.tokenize import Detokenize, Tokenize
 from atomesh.frontend.options import FrontendOptions
-from atomesh.frontend.prompt_bounds import PromptBounds
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.status_routes import status_routes
-from atomesh.frontend.text_pool import TextPool
+from atomesh.frontend.text.prompt_bounds import PromptBounds
+from atomesh.frontend.text.text_pool import TextPool
 from atomesh.observability.engine_collector import EngineCollector
 from atomesh.observability.metrics import FrontendMetrics
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from atomesh.clock import Clock
 from atomesh.errors import ModelNotFoundError, ServiceUnavailableError
 from atomesh.frontend.options import FrontendOptions
-from atomesh.frontend.prompt_bounds import PromptBounds
 from atomesh.frontend.served_model import ServedModel
-from atomesh.frontend.text_pool import TextPool
+from atomesh.frontend.text.prompt_bounds import PromptBounds
+from atomesh.frontend.text.text_pool import TextPool
 from atomesh.observability.engine_collector import EngineReading
 from atomesh.observability.metrics import FrontendMetrics
 from atomesh.protocol.worker import ModelDescription

@@ -8,9 +8,9 @@ from typing import Literal
 
 from atomesh import errors
 from atomesh.errors import AtomeshError, EngineError
-from atomesh.frontend.text_stream import TextStream
+from atomesh.frontend.text.text_stream import TextStream
+from atomesh.frontend.text.tokenizer import Tokenizer
 from atomesh.frontend.token_service import TokenService
-from atomesh.frontend.tokenizer import Tokenizer
 from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs, WireError
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from atomesh.frontend.tokenizer import Tokenizer
+from atomesh.frontend.text.tokenizer import Tokenizer
 from atomesh.protocol.generation import TokenLogprobs
 
 LEAST_LOGPROB = -9999.0  # JSON has no −inf

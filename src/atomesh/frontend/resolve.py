@@ -10,7 +10,7 @@ from atomesh.protocol.sampling import SamplingParams, SamplingSpec
 from atomesh.protocol.worker import ModelDescription
 
 if TYPE_CHECKING:
-    from atomesh.frontend.tokenizer import Tokenizer
+    from atomesh.frontend.text.tokenizer import Tokenizer
 
 _BIAS_LIMIT = 100.0
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from atomesh.frontend.token_service import TokenService
 
 if TYPE_CHECKING:
-    from atomesh.frontend.chat_template import ChatTemplate
-    from atomesh.frontend.tokenizer import Tokenizer
+    from atomesh.frontend.templates.chat_template import ChatTemplate
+    from atomesh.frontend.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

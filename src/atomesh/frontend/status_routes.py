@@ -7,7 +7,7 @@ from starlette.routing import Route
 from atomesh import __version__
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.context import Frontend
-from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.http.json_text import encode_json
 
 
 def status_routes(frontend: Frontend) -> list[Route]:

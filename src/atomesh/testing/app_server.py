@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import uvicorn
 from starlette.types import ASGIApp
 
-from atomesh.frontend.http_protocol import HttpProtocol
+from atomesh.frontend.http.http_protocol import HttpProtocol
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ import pytest
 
 from atomesh.errors import ContextLengthError, InvalidRequestError
 from atomesh.frontend.resolve import resolve_sampling
-from atomesh.frontend.tokenizer import Tokenizer, load_tokenizer
+from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.protocol.sampling import SamplingParams, SamplingSpec
 from atomesh.protocol.worker import ModelDescription

@@ -7,7 +7,7 @@ from typing import Any
 
 from atomesh import __version__
 from atomesh.frontend.generation import Generation
-from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.usage import Usage, make_usage
 from atomesh.protocol.worker import ModelDescription
 

@@ -10,14 +10,14 @@ from starlette.types import Send
 
 from atomesh.errors import AtomeshError, DeadlineExceededError
 from atomesh.frontend.context import Frontend
-from atomesh.frontend.error_answers import INTERNAL
 from atomesh.frontend.generation import ChoicePiece, Generation, merge
-from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.http.error_answers import INTERNAL
+from atomesh.frontend.http.json_text import encode_json
+from atomesh.frontend.http.server_timing import ServerTiming
+from atomesh.frontend.http.sse import EventStream
 from atomesh.frontend.metering import metered
 from atomesh.frontend.openai.renderer import Renderer, WholeChoice
 from atomesh.frontend.served_model import ServedModel
-from atomesh.frontend.server_timing import ServerTiming
-from atomesh.frontend.sse import EventStream
 from atomesh.observability.request_meter import RequestMeter
 
 

@@ -10,7 +10,7 @@ from atomesh.frontend.openai.chat_request import ChatMessage, parse_messages
 from atomesh.frontend.served_model import ServedModel
 
 if TYPE_CHECKING:
-    from atomesh.frontend.chat_template import ChatTemplate
+    from atomesh.frontend.templates.chat_template import ChatTemplate
 
 
 @dataclass(frozen=True, slots=True)

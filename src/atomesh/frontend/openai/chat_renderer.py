@@ -9,7 +9,7 @@ from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter, total_u
 from atomesh.frontend.openai.chat_request import ChatRequest
 from atomesh.frontend.openai.renderer import WholeChoice
 from atomesh.frontend.openai.sampling_fields import make_chunk_writer
-from atomesh.frontend.tokenizer import Tokenizer
+from atomesh.frontend.text.tokenizer import Tokenizer
 from atomesh.protocol.generation import TokenLogprobs
 
 

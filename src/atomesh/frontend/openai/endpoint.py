@@ -9,9 +9,9 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from atomesh.frontend.context import Frontend
-from atomesh.frontend.disconnect import ClientDisconnectedError, run_until_disconnect
+from atomesh.frontend.http.disconnect import ClientDisconnectedError, run_until_disconnect
+from atomesh.frontend.http.request_body import BodyDecoder, DecodedBody, read_body
 from atomesh.frontend.openai.call import Answering, Call, Plan, deadline
-from atomesh.frontend.request_body import BodyDecoder, DecodedBody, read_body
 from atomesh.frontend.validation import parse_timeout, refuse_fields, refuse_internal_headers
 
 R = TypeVar("R", bound=msgspec.Struct)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from atomesh.frontend.context import Frontend
-from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.served_model import ServedModel
 from atomesh.protocol.worker import ModelDescription
 

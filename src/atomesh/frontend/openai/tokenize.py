@@ -9,13 +9,13 @@ from starlette.types import Receive, Scope, Send
 
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.context import Frontend
-from atomesh.frontend.disconnect import ClientDisconnectedError
-from atomesh.frontend.json_text import encode_json
+from atomesh.frontend.http.disconnect import ClientDisconnectedError
+from atomesh.frontend.http.json_text import encode_json
+from atomesh.frontend.http.request_body import BodyDecoder, read_body
 from atomesh.frontend.logprobs import token_text
 from atomesh.frontend.openai.chat_prompt import ChatPrompt, encode_chat
 from atomesh.frontend.openai.chat_request import ChatMessage
 from atomesh.frontend.openai.generation_factory import check_prompt_ids
-from atomesh.frontend.request_body import BodyDecoder, read_body
 from atomesh.frontend.served_model import ServedModel
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-from atomesh.frontend.http_protocol import HttpProtocol
+from atomesh.frontend.http.http_protocol import HttpProtocol
 
 BACKLOG = 1024
 KEEP_ALIVE_S = 75

@@ -11,8 +11,8 @@ from atomesh.frontend.token_service import TokenService
 from atomesh.protocol.worker import ModelDescription, WorkerDescription
 
 if TYPE_CHECKING:
-    from atomesh.frontend.chat_template import ChatTemplate
-    from atomesh.frontend.tokenizer import Tokenizer
+    from atomesh.frontend.templates.chat_template import ChatTemplate
+    from atomesh.frontend.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

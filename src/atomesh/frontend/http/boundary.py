@@ -1,0 +1,47 @@
+"""The outermost layer of a request: its id, its place in the metrics, an answer to errors raised inside."""
+
+from collections.abc import Collection
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from atomesh.errors import AtomeshError
+from atomesh.frontend.http.error_answers import error_response
+from atomesh.frontend.http.request_id import choose_request_id
+from atomesh.observability.metrics import FrontendMetrics
+
+
+class Boundary:
+    """`paths` are the routes that may become labels; all others count as one."""
+
+    def __init__(self, app: ASGIApp, metrics: FrontendMetrics, paths: Collection[str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._paths = frozenset(paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = choose_request_id(scope["headers"])
+        is_started = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal is_started
+            if not is_started:
+                is_started = True
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                self._metrics.http_requests.labels(self._endpoint(scope), str(message["status"])).inc()
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except AtomeshError as error:
+            if is_started:
+                raise
+            await error_response(error)(scope, receive, send_with_id)
+
+    def _endpoint(self, scope: Scope) -> str:
+        path: str = scope["path"]
+        if path in self._paths:
+            return path
+        return "/v1/models/{id}" if path.startswith("/v1/models/") else "other"

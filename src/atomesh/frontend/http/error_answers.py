@@ -1,0 +1,72 @@
+"""The one shape of every error: as a response before the headers have gone, as a frame after."""
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from atomesh.errors import (
+    AtomeshError,
+    InvalidRequestError,
+    MethodNotAllowedError,
+    NotFoundError,
+    ServiceUnavailableError,
+)
+from atomesh.frontend.http.json_text import encode_json
+
+MAX_MESSAGE_CHARS = 1000
+INTERNAL = "the server failed on this request; its log says why"
+
+
+def error_body(error: AtomeshError, code: int | str | None = None) -> dict[str, Any]:
+    """The JSON body; `code` stands in for the error's own word where given."""
+    return {
+        "error": {
+            "message": error.message[:MAX_MESSAGE_CHARS],
+            "type": error.type,
+            "param": error.param,
+            "code": error.code if code is None else code,
+        }
+    }
+
+
+def error_response(error: AtomeshError) -> Response:
+    """`error` with its HTTP status, and Retry-After where it has one."""
+    headers = {}
+    if isinstance(error, ServiceUnavailableError):
+        headers["retry-after"] = str(error.retry_after_s)
+    return Response(encode_json(error_body(error)), error.status, headers, media_type="application/json")
+
+
+def error_frame(error: AtomeshError) -> bytes:
+    """A failure after the 200: an SSE event whose `code` is the status that could no longer be sent."""
+    return b"event: error\ndata: " + encode_json(error_body(error, code=error.status)) + b"\n\n"
+
+
+async def answer_atomesh_error(_request: Request, error: Exception) -> Response:
+    return error_response(error if isinstance(error, AtomeshError) else AtomeshError(INTERNAL))
+
+
+async def answer_http_exception(request: Request, exception: Exception) -> Response:
+    """What the router raises (404, 405) in our shape, with its headers (Allow)."""
+    if not isinstance(exception, HTTPException):
+        return error_response(AtomeshError(INTERNAL))
+    response = error_response(_translate(request, exception))
+    for name, value in (exception.headers or {}).items():
+        response.headers[name] = value
+    return response
+
+
+def _translate(request: Request, exception: HTTPException) -> AtomeshError:
+    path = request.url.path[:200]
+    if exception.status_code == 404:
+        return NotFoundError(
+            f"there is no route {path}; GET /v1/models and POST /v1/chat/completions are two"
+        )
+    if exception.status_code == 405:
+        allowed = (exception.headers or {}).get("Allow", "another method")
+        return MethodNotAllowedError(f"{request.method} is not allowed on {path}; use {allowed}")
+    if exception.status_code < 500:
+        return InvalidRequestError(str(exception.detail))
+    return AtomeshError(INTERNAL)

@@ -1,0 +1,30 @@
+from atomesh.frontend.text.stop_strings import StopMatch, StopSearch
+
+
+def test_a_match_that_fails_late_falls_back_to_the_longest_beginning() -> None:
+    search = StopSearch(["aabaac"])
+    assert search.feed("aabaab") is None
+    assert search.held == 3
+    assert search.feed("aac") == StopMatch("aabaac", 3)
+
+
+def test_the_longest_beginning_of_any_stop_is_held() -> None:
+    search = StopSearch(["xyz", "zzzq"])
+    assert search.feed("axy") is None
+    assert search.held == 2
+    assert search.feed("-zz") is None
+    assert search.held == 2
+
+
+def test_without_stops_nothing_is_held() -> None:
+    search = StopSearch([])
+    assert search.feed("anything") is None
+    assert search.held == 0
+
+
+def test_sixty_four_long_stops_that_nearly_match_stay_cheap() -> None:
+    stops = ["a" * 1000 + chr(0x4E00 + i) for i in range(64)]
+    search = StopSearch(stops)
+    assert search.feed("a" * 2000) is None
+    assert search.held == 1000
+    assert search.feed("\u4e05") == StopMatch(stops[5], 1)
