@@ -28,8 +28,8 @@ class Linear:
         self.bias = factory.empty(rows).zero_() if any(part.bias for part in parts) else None
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[tokens, input size] to [tokens, rows]."""
-        return functional.linear(inputs, self.weight, self.bias)
+        """[tokens, input size], of any float dtype, to [tokens, rows] in the weight's."""
+        return functional.linear(inputs.to(self.weight.dtype), self.weight, self.bias)
 
     def slots(self) -> Iterator[WeightSlot]:
         first = 0

@@ -8,7 +8,7 @@ from atomesh.engine.layers.weight_slot import TensorFactory, WeightSlot
 
 
 class RMSNorm:
-    """Over the last dimension, of `size`; in float32 whatever comes in. `offset` is added to the weight."""
+    """Over the last dimension, of `size`; any float dtype in, float32 out. `offset` is added to the weight."""
 
     def __init__(
         self, name: str, size: int, eps: float, factory: TensorFactory, *, offset: float = 0.0
@@ -21,7 +21,7 @@ class RMSNorm:
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         wide = inputs.float()
         scale = wide.pow(2).mean(-1, keepdim=True).add_(self._eps).rsqrt_()
-        return (wide * scale).mul_(self._weight).to(inputs.dtype)
+        return (wide * scale).mul_(self._weight)
 
     def slots(self) -> Iterator[WeightSlot]:
         yield WeightSlot(f"{self._name}.weight", self._weight, self._offset)

@@ -46,10 +46,13 @@ class Decoder:
         )
 
     def hidden_states(self, batch: ForwardBatch) -> torch.Tensor:
-        """[tokens, hidden], before the last norm; writes the KV of the batch's tokens."""
-        hidden = functional.embedding(batch.token_ids, self._embedding)
+        """[tokens, hidden], before the last norm; writes the KV of the batch's tokens.
+
+        The sum over the layers is kept in float32, whatever the products are computed in.
+        """
+        hidden = functional.embedding(batch.token_ids, self._embedding).float()
         if self._parts.embedding_scale is not None:
-            hidden.mul_(torch.tensor(self._parts.embedding_scale, dtype=self._dtype))
+            hidden.mul_(self._parts.embedding_scale)
         rows = {
             rotary: rotary.rows(batch.positions, self._dtype) for rotary in dict.fromkeys(self._parts.rotary)
         }
@@ -59,7 +62,7 @@ class Decoder:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, hidden] to [rows, vocabulary]."""
-        logits = functional.linear(self._parts.norm(hidden), self._head)
+        logits = functional.linear(self._parts.norm(hidden).to(self._dtype), self._head)
         if self._softcap is None:
             return logits
         return logits.div_(self._softcap).tanh_().mul_(self._softcap)
