@@ -166,7 +166,7 @@ def test_bfloat16(
     greedy_run: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """We agree with float32 as often as transformers does in bfloat16, to half a point; no text comes twice."""
+    """We agree with float32 as often as transformers in bfloat16 does, to half a point; no text twice."""
     license_text = tokenizer.encode(LICENSE.read_text())
     texts = [license_text[start:][:150] for start in range(0, 1200, 150)]
     texts += [tokenizer.encode(question) for question in QUESTIONS]

@@ -8,7 +8,7 @@ from atomesh.engine.layers.weight_slot import TensorFactory, WeightSlot
 
 
 class RMSNorm:
-    """Over the last dimension, of `size`; any float dtype in, float32 out. `offset` is added to the weight."""
+    """Over the last dimension, of `size`; any float in, float32 out. `offset` is added to the weight."""
 
     def __init__(
         self, name: str, size: int, eps: float, factory: TensorFactory, *, offset: float = 0.0
