@@ -30,7 +30,7 @@ for _order, (_name, _help) in enumerate(COMMANDS.items()):
 
 def main() -> None:
     try:
-        status = app()
+        status = app(sys.argv[1:])
     except ConfigurationError as error:
         print(f"atomesh: {error.message}", file=sys.stderr)
         sys.exit(EX_CONFIG)

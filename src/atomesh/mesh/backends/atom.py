@@ -19,7 +19,7 @@ HANDSHAKE_S = 5.0
 LOST_S = 3.0
 WATCH_S = 0.25
 FIRST_DELAY_S = 0.05
-LONGEST_DELAY_S = 1.0
+LONGEST_DELAY_S = 0.5
 
 
 class SilentWorkerError(Exception):

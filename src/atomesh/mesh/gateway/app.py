@@ -82,6 +82,7 @@ class Gateway:
             for task in (server, *background):
                 task.cancel()
             await asyncio.gather(server, *background, return_exceptions=True)
+            listener.close()
             self._models.close()
 
     async def _end(self) -> None:

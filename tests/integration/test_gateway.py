@@ -1,0 +1,206 @@
+"""The whole gateway in this process, over real HTTP and a scripted worker: keys, starting, stopping."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from atomesh.clock import MonotonicClock
+from atomesh.errors import ModelFileError
+from atomesh.mesh.gateway.app import Gateway, GatewayOptions
+from atomesh.mesh.gateway.served_models import TextSide
+from atomesh.protocol.worker import ModelDescription
+from atomesh.testing.byte_tokenizer import ByteTokenizer
+from atomesh.testing.plain_chat_template import PlainChatTemplate
+from atomesh.testing.scripted_worker import PacedTokens, scripted_engine, scripted_worker
+
+SECRET = b"s" * 32
+ADMIN = {"authorization": "Bearer the-admin-token"}
+PROMPT = {"model": "scripted", "prompt": [1, 2, 3], "max_tokens": 4}
+STREAM = {**PROMPT, "stream": True, "max_tokens": 200}
+
+
+@dataclass
+class Running:
+    gateway: Gateway
+    task: "asyncio.Task[None]"
+    http: aiohttp.ClientSession
+
+    async def get(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        async with self.http.get(path, headers=headers) as response:
+            return response.status, json.loads(await response.text())
+
+    async def post(
+        self, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        async with self.http.post(path, json=body, headers=headers) as response:
+            return response.status, json.loads(await response.text())
+
+    async def until_ready(self) -> None:
+        async with asyncio.timeout(10.0):
+            while (await self.get("/ready"))[0] != 200:  # noqa: ASYNC110  as a client would
+                await asyncio.sleep(0.01)
+
+
+class Template(PlainChatTemplate):
+    def close(self) -> None:
+        """There is no process to end."""
+
+
+def load_text(_model: ModelDescription) -> TextSide:
+    return TextSide(ByteTokenizer(), Template())
+
+
+def options(worker: str) -> GatewayOptions:
+    return GatewayOptions(workers=(worker,), secret=SECRET, admin_token="the-admin-token", drain_s=10.0)
+
+
+@asynccontextmanager
+async def running(
+    chosen: GatewayOptions, text: Callable[[ModelDescription], TextSide] = load_text
+) -> AsyncIterator[Running]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    gateway = Gateway(chosen, text, MonotonicClock())
+    task = asyncio.create_task(gateway.run(listener))
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        try:
+            yield Running(gateway, task, http)
+        finally:
+            gateway.stop()
+            gateway.stop()
+            await asyncio.wait((task,))
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30.0):
+            await scenario()
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"unix:{tmp_path}/w.sock"
+
+
+def test_it_answers_503_until_a_worker_comes_and_again_when_it_has_gone(address: str) -> None:
+    async def scenario() -> None:
+        async with running(options(address)) as server:
+            status, body = await server.post("/v1/completions", PROMPT)
+            assert (status, body["error"]["type"]) == (503, "service_unavailable_error")
+            async with scripted_worker(scripted_engine(PacedTokens()), address, SECRET):
+                await server.until_ready()
+                status, body = await server.post("/v1/completions", PROMPT)
+                assert (status, body["usage"]["completion_tokens"]) == (200, 4)
+                assert (await server.get("/v1/models"))[1]["data"][0]["id"] == "scripted"
+            status, body = await server.post("/v1/completions", PROMPT)
+            assert (status, body["error"]["type"]) == (503, "service_unavailable_error")
+            assert (await server.get("/live"))[0] == 200
+            assert (await server.get("/workers", ADMIN))[1]["workers"][0]["state"] == "lost"
+
+    run(scenario)
+
+
+def test_keys_guard_all_but_the_probes(address: str) -> None:
+    async def scenario() -> None:
+        chosen = replace(options(address), api_keys=("key-one", "key-two"))
+        async with (
+            scripted_worker(scripted_engine(PacedTokens()), address, SECRET),
+            running(chosen) as server,
+        ):
+            await server.until_ready()
+            for path in ("/v1/models", "/load", "/no/such/route"):
+                status, body = await server.get(path)
+                assert (status, body["error"]["type"]) == (401, "invalid_api_key")
+            key = {"authorization": "Bearer key-two"}
+            assert (await server.get("/v1/models", key))[0] == 200
+            assert (await server.post("/v1/completions", PROMPT, key))[0] == 200
+            assert [(await server.get(path))[0] for path in ("/health", "/live", "/ready", "/version")] == [
+                200
+            ] * 4
+            assert (await server.get("/workers", key))[0] == 403
+            async with server.http.get("/v1/models") as refused:
+                assert refused.headers["x-request-id"].startswith("req-")
+
+    run(scenario)
+
+
+def test_a_page_of_an_allowed_origin_may_call(address: str) -> None:
+    async def scenario() -> None:
+        chosen = replace(options(address), cors_origins=("https://a.example",), api_keys=("key-one",))
+        async with running(chosen) as server:
+            asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+            async with server.http.options("/v1/chat/completions", headers=asked) as answer:
+                assert answer.status == 200
+                assert answer.headers["access-control-allow-origin"] == "https://a.example"
+            async with server.http.get("/live", headers={"origin": "https://b.example"}) as other:
+                assert "access-control-allow-origin" not in other.headers
+
+    run(scenario)
+
+
+def test_stopping_lets_the_running_answer_finish_and_takes_no_new_one(address: str) -> None:
+    async def scenario() -> None:
+        tokens = PacedTokens()
+        async with (
+            scripted_worker(scripted_engine(tokens), address, SECRET),
+            running(options(address)) as server,
+        ):
+            await server.until_ready()
+            tokens.pace()
+            tokens.allow(1)
+            async with server.http.post("/v1/completions", json=STREAM) as stream:
+                assert (await stream.content.readline()).startswith(b"data: ")
+                server.gateway.stop()
+                tokens.release()
+                text = (await stream.content.read()).decode()
+            assert text.endswith("data: [DONE]\n\n")
+            await server.task
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await server.get("/live")
+
+    run(scenario)
+
+
+def test_a_second_stop_ends_what_runs_with_an_error_frame(address: str) -> None:
+    async def scenario() -> None:
+        tokens = PacedTokens()
+        engine = scripted_engine(tokens)
+        async with scripted_worker(engine, address, SECRET), running(options(address)) as server:
+            await server.until_ready()
+            tokens.pace()
+            tokens.allow(1)
+            async with server.http.post("/v1/completions", json=STREAM) as stream:
+                assert (await stream.content.readline()).startswith(b"data: ")
+                server.gateway.stop()
+                server.gateway.stop()
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await stream.content.read()
+            await server.task
+            tokens.release()
+
+    run(scenario)
+
+
+def test_a_model_without_a_usable_text_side_ends_the_gateway(address: str) -> None:
+    def refuse(_model: ModelDescription) -> TextSide:
+        raise ModelFileError("the tokenizer is damaged")
+
+    async def scenario() -> None:
+        async with (
+            scripted_worker(scripted_engine(PacedTokens()), address, SECRET),
+            running(options(address), refuse) as server,
+        ):
+            with pytest.raises(ModelFileError, match="damaged"):
+                await server.task
+
+    run(scenario)

@@ -1,0 +1,26 @@
+import pytest
+
+from atomesh.cli.core_shares import parse_cpu_max, share_cores
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "expected"),
+    [
+        ([0, 1, 2, 3], 1, [(0, 1, 2, 3)]),
+        ([0, 1, 2, 3], 2, [(0, 1), (2, 3)]),
+        ([0, 1, 4, 5, 6], 2, [(0, 1), (4, 5, 6)]),
+        ([3, 5], 2, [(3,), (5,)]),
+        ([3, 5], 5, [(3,), (5,), (3,), (5,), (3,)]),
+        ([0], 1, [(0,)]),
+    ],
+)
+def test_cores_are_shared_out(cores: list[int], workers: int, expected: list[tuple[int, ...]]) -> None:
+    assert share_cores(cores, workers) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("200000 100000\n", 2.0), ("150000 100000", 1.5), ("max 100000\n", None), ("", None), ("1 0", None)],
+)
+def test_a_cgroup_quota_is_read(text: str, expected: float | None) -> None:
+    assert parse_cpu_max(text) == expected

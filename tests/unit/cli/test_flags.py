@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import pytest
+from cyclopts import App
+
+from atomesh.cli.environment import api_keys
+from atomesh.cli.flags import (
+    ENGINE_DEFAULTS,
+    GATEWAY_DEFAULTS,
+    PROCESS_DEFAULTS,
+    EngineFlags,
+    GatewayFlags,
+    ProcessFlags,
+    to_argv,
+)
+from atomesh.engine.options import EngineOptions
+from atomesh.errors import ConfigurationError
+
+
+def parse(*words: str) -> tuple[EngineFlags, GatewayFlags, ProcessFlags]:
+    app = App(result_action="return_value")
+
+    @app.default
+    def command(
+        *,
+        engine: EngineFlags = ENGINE_DEFAULTS,
+        gateway: GatewayFlags = GATEWAY_DEFAULTS,
+        process: ProcessFlags = PROCESS_DEFAULTS,
+    ) -> tuple[EngineFlags, GatewayFlags, ProcessFlags]:
+        return engine, gateway, process
+
+    parsed: tuple[EngineFlags, GatewayFlags, ProcessFlags] = app(words)
+    return parsed
+
+
+def test_defaults_need_no_words() -> None:
+    assert to_argv(EngineFlags()) + to_argv(GatewayFlags()) + to_argv(ProcessFlags()) == []
+
+
+def test_what_is_handed_on_is_what_was_given() -> None:
+    engine = EngineFlags(
+        dtype="bfloat16",
+        max_model_len=2048,
+        max_num_seqs=3,
+        block_size=16,
+        kv_memory=2**30,
+        policy="priority",
+        prefix_cache=False,
+        chunked_prefill=False,
+        threads=2,
+    )
+    gateway = GatewayFlags(
+        chat_template=Path("a template.jinja"),
+        cors_origin=("https://a.example", "https://b.example"),
+        max_body=2**20,
+        drain_timeout=0.5,
+    )
+    process = ProcessFlags(secret_file=Path("/s"), log_level="info")
+    assert parse(*to_argv(engine), *to_argv(gateway), *to_argv(process)) == (engine, gateway, process)
+
+
+def test_sizes_are_read_as_people_write_them() -> None:
+    engine, gateway, _ = parse("--kv-memory", "2GiB", "--max-body=1MiB")
+    assert (engine.kv_memory, gateway.max_body) == (2**31, 2**20)
+
+
+def test_flags_become_the_engines_options() -> None:
+    assert EngineFlags().to_options(threads=4) == EngineOptions(threads=4)
+    with pytest.raises(ConfigurationError, match="max_num_seqs is 0"):
+        EngineFlags(max_num_seqs=0).to_options(threads=1)
+
+
+def test_api_keys_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATOMESH_API_KEYS", "b,c,,a")
+    assert api_keys(("a",)) == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("key", ["", "a,b", "ä", "a\nb"])
+def test_a_key_that_could_not_be_handed_on_is_refused(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="--api-key"):
+        api_keys((key,))

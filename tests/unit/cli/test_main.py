@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from atomesh.cli import main as cli
+from atomesh.errors import ConfigurationError
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["atomesh", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_models_as_json_is_one_document(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATOMESH_HOME", str(tmp_path / "home"))
+    assert run(monkeypatch, "models", "--json") == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["home"] == str(tmp_path / "home")
+    [default] = [model for model in document["models"] if model["default"]]
+    assert (default["name"], default["path"]) == ("smollm2-135m-instruct", None)
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_each_command_explains_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert run(monkeypatch, command, "--help") == 0
+    assert f"Usage: atomesh {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_flags_of_the_engine_have_defaults_in_their_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    run(monkeypatch, command, "--help")
+    text = capsys.readouterr().out
+    for flag in ("--max-model-len", "--kv-memory", "--max-num-seqs", "--block-size", "--dtype", "--threads"):
+        assert flag in text
+    assert "[default: 64]" in text
+    assert "supervisor" not in text
+
+
+def test_an_error_of_configuration_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_words: list[str]) -> None:
+        raise ConfigurationError("the flag is wrong; write another")
+
+    monkeypatch.setattr(cli, "app", refuse)
+    assert run(monkeypatch) == 78
+    assert capsys.readouterr().err == "atomesh: the flag is wrong; write another\n"

@@ -1,0 +1,82 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from atomesh.errors import AtomeshError, ContextLengthError, EngineError
+from atomesh.mesh.backends.request_stream import RequestStream
+from atomesh.protocol.generation import TokenDelta, WireError
+
+
+def delta(token: int, choice: int = 0, finished: bool = False) -> TokenDelta:
+    reason = "stop" if finished else None
+    return TokenDelta(request_id="r", choice=choice, token_ids=[token], finish_reason=reason)
+
+
+def failure(kind: str) -> TokenDelta:
+    return TokenDelta(request_id="r", finish_reason="error", error=WireError(kind, "words", "field"))
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await scenario()
+
+    asyncio.run(main())
+
+
+def test_it_ends_when_each_choice_has_finished() -> None:
+    async def scenario() -> None:
+        stream = RequestStream(choices=2)
+        stream.push([delta(1), delta(2, choice=1, finished=True)])
+        assert not stream.is_over
+        stream.push([delta(3, finished=True)])
+        assert stream.is_over
+        steps = [await stream.next(), await stream.next(), await stream.next()]
+        assert [None if s is None else [d.token_ids for d in s] for s in steps] == [[[1], [2]], [[3]], None]
+
+    run(scenario)
+
+
+def test_who_waits_is_woken() -> None:
+    async def scenario() -> None:
+        stream = RequestStream(choices=1)
+        waiting = asyncio.create_task(stream.next())
+        await asyncio.sleep(0)
+        stream.push([delta(1)])
+        assert await waiting == [delta(1)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("ContextLengthError", ContextLengthError),
+        ("EngineError", EngineError),
+        ("AuthenticationError", EngineError),
+        ("SystemExit", EngineError),
+    ],
+)
+def test_a_failure_comes_after_what_came_before_it(kind: str, expected: type[AtomeshError]) -> None:
+    async def scenario() -> None:
+        stream = RequestStream(choices=1)
+        stream.push([delta(1)])
+        stream.push([failure(kind)])
+        assert await stream.next() == [delta(1)]
+        with pytest.raises(expected, match="words") as caught:
+            await stream.next()
+        assert type(caught.value) is expected
+        assert caught.value.param == "field"
+
+    run(scenario)
+
+
+def test_a_loss_after_the_end_changes_nothing() -> None:
+    async def scenario() -> None:
+        stream = RequestStream(choices=1)
+        stream.push([delta(1, finished=True)])
+        stream.fail(EngineError("lost"))
+        assert await stream.next() == [delta(1, finished=True)]
+        assert await stream.next() is None
+
+    run(scenario)
