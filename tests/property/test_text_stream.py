@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atomesh.frontend.text_stream import TextStream
-from atomesh.frontend.tokenizer import Tokenizer, load_tokenizer
+from atomesh.frontend.text.text_stream import TextStream
+from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.testing.byte_tokenizer import ByteTokenizer
 from atomesh.testing.tiny_model import write_tiny_model
