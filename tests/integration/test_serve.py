@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,9 +80,11 @@ def is_idle(server: ServedProcess) -> bool:
 class Stream:
     """A streamed completion, read line by line from a socket."""
 
-    def __init__(self, server: ServedProcess, max_tokens: int = LONG) -> None:
+    def __init__(
+        self, server: ServedProcess, max_tokens: int = LONG, body: dict[str, object] | None = None
+    ) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        body = {
+        body = body or {
             "model": server.model,
             "prompt": [5, 6, 7],
             "max_tokens": max_tokens,
@@ -99,6 +102,14 @@ class Stream:
             line = self._response.readline().decode().strip()
             if line and not line.startswith(":"):
                 return line
+
+    def text(self) -> str:
+        """The whole answer's text, of a stream that ends as it should."""
+        raw, ended_well = self.rest()
+        frames = [line.removeprefix("data: ") for line in raw.splitlines() if line.startswith("data: ")]
+        assert ended_well
+        assert frames.pop() == "[DONE]"
+        return "".join(json.loads(frame)["choices"][0]["text"] for frame in frames)
 
     def rest(self) -> tuple[str, bool]:
         """All that still comes, and whether the body then ended as HTTP wants it to; closes."""
@@ -174,6 +185,36 @@ def test_a_killed_worker_is_an_error_frame_then_503_then_a_new_worker(server: Se
     [after] = server.workers()
     assert after["pid"] != before["pid"]
     assert after["incarnation"] != before["incarnation"]
+
+
+def test_a_worker_that_hangs_is_lost_and_found_again(server: ServedProcess) -> None:
+    [before] = server.workers()
+    stream = Stream(server)
+    stream.next_line()
+    os.kill(before["pid"], signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        text, ended_well = stream.rest()
+        assert time.monotonic() - began < 6.0
+    finally:
+        os.kill(before["pid"], signal.SIGCONT)
+    assert "event: error" in text
+    assert not ended_well
+    assert wait_for(server.is_ready) < 5.0
+    [after] = server.workers()
+    assert after["incarnation"] == before["incarnation"]
+
+
+def test_sixty_four_streams_at_once_give_their_solo_answers(server: ServedProcess) -> None:
+    prompts = [[10 + index] * (1 + index % 40) for index in range(64)]
+    solo = [server.complete(prompt, max_tokens=24).body["choices"][0]["text"] for prompt in prompts]
+
+    def stream(prompt: list[int]) -> str:
+        body = {"model": server.model, "prompt": prompt, "max_tokens": 24, "temperature": 0, "stream": True}
+        return Stream(server, body=body).text()
+
+    with ThreadPoolExecutor(64) as threads:
+        assert list(threads.map(stream, prompts)) == solo
 
 
 def test_a_killed_gateway_aborts_its_requests_and_comes_back(server: ServedProcess) -> None:

@@ -202,6 +202,23 @@ def test_a_gateway_that_goes_takes_only_its_own_requests_along(address: str) -> 
     run_in_mesh(address, scenario)
 
 
+def test_five_hundred_aborts_at_random_moments_leave_nothing_behind(address: str) -> None:
+    rng = random.Random(11)
+
+    async def abandon(made: Mesh, number: int) -> None:
+        wanted = request(f"r{number}", rng.randint(1, 120), max_tokens=300, n=rng.choice([1, 1, 3]))
+        steps = made.dispatcher.generate(wanted)
+        for _ in range(rng.randint(0, 4)):
+            await anext(steps)
+        await steps.aclose()
+
+    async def scenario(made: Mesh) -> None:
+        for batch in range(10):
+            await asyncio.gather(*(abandon(made, 50 * batch + i) for i in range(50)))
+
+    run_in_mesh(address, scenario)
+
+
 def test_the_prefix_cache_is_reset_on_demand(address: str) -> None:
     async def scenario(made: Mesh) -> None:
         first = await collect(made.dispatcher, request("a", prompt_len=40))

@@ -7,9 +7,14 @@ from atomesh.errors import ConfigurationError
 
 
 def home() -> Path:
-    """ATOMESH_HOME: models, secrets. Made if missing, for this user only."""
+    """ATOMESH_HOME: models, secrets. Made if missing, for this user only. Raises ConfigurationError."""
     path = Path(os.environ.get("ATOMESH_HOME") or "~/.cache/atomesh").expanduser()
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot make {path}: {error.strerror}; set ATOMESH_HOME to a directory that can be written"
+        ) from error
     return path
 
 

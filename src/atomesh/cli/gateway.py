@@ -13,9 +13,9 @@ from atomesh.cli.secret_files import cluster_secret, read_or_make_secret, read_s
 from atomesh.clock import MonotonicClock
 from atomesh.engine.listener import listen
 from atomesh.errors import ConfigurationError
-from atomesh.frontend.chat_template import load_chat_template
 from atomesh.frontend.options import FrontendOptions
-from atomesh.frontend.tokenizer import load_tokenizer
+from atomesh.frontend.templates.chat_template import load_chat_template
+from atomesh.frontend.text.tokenizer import load_tokenizer
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.model_files.checkpoint import open_checkpoint

@@ -30,6 +30,7 @@ for _order, (_name, _help) in enumerate(COMMANDS.items()):
 
 def main() -> None:
     try:
+        _check_platform()
         status = app(sys.argv[1:])
     except ConfigurationError as error:
         print(f"atomesh: {error.message}", file=sys.stderr)
@@ -37,6 +38,13 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _check_platform() -> None:
+    if sys.platform not in ("linux", "darwin"):
+        raise ConfigurationError(
+            f"ATOMesh runs on Linux and macOS, not on {sys.platform}; try WSL or a container"
+        )
 
 
 if __name__ == "__main__":
