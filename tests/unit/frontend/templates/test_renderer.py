@@ -16,6 +16,7 @@ from atomesh.frontend.templates.renderer import TemplateError, TemplateRenderer
 
 QUICK_S = 5.0  # processor time is limited to a tenth of it; the rest is for a busy machine
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+EITHER = "MiB of memory|processor time"  # whichever a machine reaches first
 DOUBLED = (
     "{%% set ns = namespace(x=%s) %%}{%% for i in range(64) %%}{%% set ns.x = %s %%}{%% endfor %%}"
     "{{ ns.x | tojson }}"
@@ -27,12 +28,12 @@ HOSTILE = {
     "multiplied text": ("{{ 'x' * 10**9 }}", "MiB of memory"),
     "multiplied list": ("{{ [0] * 10**9 }}", "MiB of memory"),
     "wide number": ("{{ '%0999999999d' % 1 }}", "MiB of memory"),
-    "wide format": ("{{ '{:>999999999}'.format(1) }}", "MiB of memory"),
-    "centred text": ("{{ 'a' | center(999999999) }}", "MiB of memory"),
-    "doubled text": (DOUBLED % ("'ab'", "ns.x ~ ns.x"), "MiB of memory"),
+    "wide format": ("{{ '{:>999999999}'.format(1) }}", EITHER),
+    "centred text": ("{{ 'a' | center(999999999) }}", EITHER),
+    "doubled text": (DOUBLED % ("'ab'", "ns.x ~ ns.x"), EITHER),
     "doubled lists": (DOUBLED % ("[1]", "[ns.x, ns.x]"), "chat template"),
-    "joined text": ("{% set x = 'a' * 99 %}{{ x.join(x.join(x.join(x.join(x.join(x))))) }}", "MiB of memory"),
-    "replaced text": ("{{ ('a' * 99999).replace('a', 'b' * 99999) }}", "MiB of memory"),
+    "joined text": ("{% set x = 'a' * 99 %}{{ x.join(x.join(x.join(x.join(x.join(x))))) }}", EITHER),
+    "replaced text": ("{{ ('a' * 99999).replace('a', 'b' * 99999) }}", EITHER),
     "large power": ("{{ 9 ** (9 ** 9) }}", "processor time"),
     "much output": ("{% for i in range(99999) %}{{ 'a' * 999 }}{% endfor %}", "characters of output"),
     "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself too often"),
