@@ -15,6 +15,7 @@ from typing import Any
 
 ADMIN_TOKEN = "the-operators-own-token"  # noqa: S105  of a server that lives as long as a test
 PATIENCE_S = 60.0
+STOP_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class ServedProcess:
 def served_process(
     model: Path | str, home: Path, *flags: str, kv_memory: str = "32MiB"
 ) -> Iterator[ServedProcess]:
-    """The server just started, not ready yet; killed at the end of the block, if it still runs."""
+    """The server just started, not ready yet; stopped at the end of the block, if it still runs."""
     port = free_port()
     process = subprocess.Popen(  # noqa: S603
         command(
@@ -94,8 +95,12 @@ def served_process(
     try:
         yield ServedProcess(process, port)
     finally:
-        process.kill()
-        process.communicate()
+        process.terminate()
+        try:
+            process.communicate(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
 
 
 def command(*words: str) -> Sequence[str]:
