@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from atomesh.errors import AtomeshError
-from atomesh.protocol.generation import GenerationRequest, TokenDelta
-from atomesh.protocol.worker import LoadReport, WorkerDescription
+from atomesh.protocol.generation import GenerationRequest, Leg, TokenDelta
+from atomesh.protocol.worker import LoadReport, RoleWeights, WorkerDescription
 
 MAX_FRAME_BYTES = 64 * 2**20
 _LENGTH = struct.Struct("<I")
@@ -42,12 +42,44 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     worker: WorkerDescription
 
 
-class Submit(msgspec.Struct, frozen=True, tag="submit"):
+class Submit(msgspec.Struct, frozen=True, omit_defaults=True, tag="submit"):
+    """Serve a request: all of it, or one leg of it."""
+
     request: GenerationRequest
+    leg: Leg | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
     request_id: str
+
+
+class SetRole(msgspec.Struct, frozen=True, tag="set_role"):
+    """Gateway → worker: what placement will offer you from now on; your chunk budget follows from it."""
+
+    weights: RoleWeights
+
+
+class Inspect(msgspec.Struct, frozen=True, tag="inspect"):
+    """Gateway → worker: say who owns every KV block. Answered by Inspected with the same `query_id`."""
+
+    query_id: int
+
+
+class Inspected(msgspec.Struct, frozen=True, tag="inspected"):
+    """Block counts by state, sums to `total`; `owners` counts the held blocks of each owner."""
+
+    query_id: int
+    total: int
+    states: dict[str, int]
+    owners: dict[str, int]
+
+
+class SetFault(msgspec.Struct, frozen=True, tag="set_fault"):
+    """Gateway → worker, heeded only by one started with faults enabled: arm a fault point `count` times."""
+
+    point: str
+    count: int
+    argument: float = 0.0
 
 
 class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
@@ -67,8 +99,8 @@ class StepFrame(msgspec.Struct, frozen=True, tag="step"):
     load: LoadReport
 
 
-GatewayMessage = Answer | Submit | Abort | ResetPrefixCache
-WorkerMessage = Challenge | Hello | StepFrame | Heartbeat
+GatewayMessage = Answer | Submit | Abort | ResetPrefixCache | SetRole | Inspect | SetFault
+WorkerMessage = Challenge | Hello | StepFrame | Heartbeat | Inspected
 Message = GatewayMessage | WorkerMessage
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from atomesh.protocol.sampling import SamplingSpec
+from atomesh.protocol.ticket import Ticket
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -24,6 +25,34 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     cache_salt: str = ""
 
 
+class PrefillLeg(msgspec.Struct, frozen=True, kw_only=True, tag="prefill"):
+    """Compute the prompt, sample each choice's first token, and hand the KV to the decode worker.
+
+    The leg is over with each choice's first token. `decode_address` is that worker's KV plane, as it said at
+    its hello.
+    """
+
+    ticket: Ticket
+    decode_address: str
+
+
+class DecodeLeg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="decode"):
+    """Go on from the tokens that each open choice already has, with the KV that the ticket's transfer brings.
+
+    Without a ticket, or when the transfer fails and `on_failure` is "recompute", everything up to there is
+    computed here. `prefill_address` is where the KV can be pulled from if it was not pushed.
+    """
+
+    outputs: dict[int, list[int]]
+    ticket: Ticket | None = None
+    prefill_address: str | None = None
+    on_failure: Literal["recompute", "fail"] = "recompute"
+
+
+Leg = PrefillLeg | DecodeLeg
+KVSource = Literal["transferred", "recomputed"]
+
+
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """Log-probability of one token under the model's own distribution, before penalties and temperature.
 
@@ -38,10 +67,14 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Timings(msgspec.Struct, frozen=True, array_like=True):
-    """Seconds that the engine spent on a request before its first token."""
+    """Seconds that the engine spent on a request before its first token.
+
+    `transfer_s` is what a decode leg waited for KV after it had been submitted.
+    """
 
     queue_s: float
     prefill_s: float
+    transfer_s: float = 0.0
 
 
 class WireError(msgspec.Struct, frozen=True, array_like=True):
@@ -70,4 +103,5 @@ class TokenDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_token_id: int | None = None  # the entry of stop_token_ids that ended it; null for an EOS
     cached_tokens: int | None = None
     timings: Timings | None = None
+    kv_source: KVSource | None = None  # with a decode leg's first delta of choice 0 … n − 1
     error: WireError | None = None

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from atomesh.protocol.kv_layout import KVLayout
+
 Role = Literal["prefill", "decode", "unified"]
 
 
@@ -25,14 +27,43 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int
 
 
-class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """`incarnation` is random per start: the same address with another incarnation is another worker."""
+class RoleWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """How readily placement offers each kind of step to a worker: 0 never, 1 fully. Any can do both."""
+
+    prefill: float = 1.0
+    decode: float = 1.0
+
+
+PRESETS: dict[Role, RoleWeights] = {
+    "prefill": RoleWeights(prefill=1.0, decode=0.0),
+    "decode": RoleWeights(prefill=0.0, decode=1.0),
+    "unified": RoleWeights(),
+}
+
+
+def nearest_role(weights: RoleWeights) -> Role:
+    """The preset that `weights` are closest to."""
+
+    def distance(role: Role) -> float:
+        preset = PRESETS[role]
+        return abs(preset.prefill - weights.prefill) + abs(preset.decode - weights.decode)
+
+    return min(PRESETS, key=distance)
+
+
+class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`incarnation` is random per start: the same address with another incarnation is another worker.
+
+    `kv_address` is where its KV plane listens, None for a worker that takes no part in hand-offs.
+    """
 
     worker_id: str
     incarnation: str
     pid: int
     role: Role
     model: ModelDescription
+    kv_address: str | None = None
+    kv_layout: KVLayout | None = None
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,3 +80,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: int = 0
     prompt_tokens: int = 0  # computed in prefill
     generation_tokens: int = 0
+    reserved_blocks: int = 0  # granted to hand-offs that are under way
+    quarantined_blocks: int = 0  # a transfer may still write there
+    kv_transfers: dict[str, int] = {}  # hand-offs that ended, by outcome
+    kv_refusals: dict[str, int] = {}  # messages and tickets refused, by reason
+    step_s: float = 0.0  # how long the present step has taken so far

@@ -7,6 +7,7 @@ from typing import Protocol
 from atomesh.clock import Clock
 from atomesh.errors import ServiceUnavailableError
 from atomesh.mesh.cluster.registry import WorkerRegistry, WorkerSnapshot
+from atomesh.mesh.cluster.total_load import total_load
 from atomesh.mesh.placement.least_loaded import least_loaded
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
@@ -55,11 +56,7 @@ class Dispatcher:
 
     def load(self) -> LoadReport:
         """The sum over the model's workers."""
-        total: dict[str, int] = {}
-        for worker in self._registry.snapshot().ready(self._model):
-            for name in LoadReport.__struct_fields__:
-                total[name] = total.get(name, 0) + getattr(worker.load, name)
-        return LoadReport(**total)
+        return total_load(worker.load for worker in self._registry.snapshot().ready(self._model))
 
     def _place(self) -> WorkerSnapshot:
         if self._is_closed:

@@ -1,0 +1,74 @@
+"""The KV plane's control messages: how a prefill worker (P) hands a prompt's KV to a decode worker (D).
+
+    P → D  Reserve          D → P  Grant, or Refuse: then P keeps the KV for a later Pull
+    P → D  (pushed blocks, moved by the transport)
+    P → D  Commit           D → P  Committed, or Refuse
+    D → P  Pull             late binding: D has room now, and grants; P pushes and commits as above
+    either Withdraw         forget this ticket        P → D  Renew   still computing
+
+Peers name blocks by (grant, index in the sequence), never by address.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from atomesh.protocol.ticket import Ticket
+
+GRANT_BYTES = 16
+
+Refusal = Literal["full", "ticket", "gone", "coverage", "damaged"]
+
+
+class Reserve(msgspec.Struct, frozen=True, tag="reserve"):
+    """Room for the KV of `num_tokens` tokens; `block_hashes` are those of their full blocks."""
+
+    ticket: Ticket
+    block_hashes: list[bytes]
+    num_tokens: int
+
+
+class Grant(msgspec.Struct, frozen=True, tag="grant"):
+    """Push these blocks of the sequence, by index; the others are here already."""
+
+    ticket_id: bytes
+    grant: bytes
+    missing: list[int]
+
+
+class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
+    """No, to a Reserve, a Commit or a Pull. `gone`: nothing is known of this ticket any more."""
+
+    ticket_id: bytes
+    reason: Refusal
+
+
+class Commit(msgspec.Struct, frozen=True, tag="commit"):
+    """All that was granted has been pushed: the KV of `num_tokens` tokens is complete."""
+
+    ticket_id: bytes
+    grant: bytes
+    num_tokens: int
+
+
+class Committed(msgspec.Struct, frozen=True, tag="committed"):
+    ticket_id: bytes
+
+
+class Pull(msgspec.Struct, frozen=True, tag="pull"):
+    """D has room now for what P still keeps under this ticket."""
+
+    ticket: Ticket
+    grant: bytes
+    missing: list[int]
+
+
+class Renew(msgspec.Struct, frozen=True, tag="renew"):
+    ticket_id: bytes
+
+
+class Withdraw(msgspec.Struct, frozen=True, tag="withdraw"):
+    ticket_id: bytes
+
+
+HandoffMessage = Reserve | Grant | Refuse | Commit | Committed | Pull | Renew | Withdraw
