@@ -47,6 +47,15 @@ class Recorder(Sampler):
         return super().sample(logits, rows)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Products this small gain nothing from two, and lose much where they wait for a busy core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Recorder]]:
     monkeypatch.setattr(local_executor, "Sampler", Recorder)
