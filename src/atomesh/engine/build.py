@@ -42,8 +42,9 @@ def build_engine(
     config = checkpoint.config
     device = choose_device(options.device)
     factory = TensorFactory(choose_dtype(options.dtype, device), device)
+    source = WeightSource(checkpoint)  # first: it refuses sizes that the files do not bear out
     model = build_model(config, factory)
-    load_weights(model, WeightSource(checkpoint))
+    load_weights(model, source)
     size = _size(config, options, factory)
     description = ModelDescription(
         name=served_name,
