@@ -19,7 +19,9 @@ from atomesh.engine.sampling.sampler import Sampler, SampleRow
 from atomesh.protocol.generation import TokenLogprobs
 
 LOGIT_BYTES = 64 * 2**20  # of float32 logits at once
-NO_TOKEN = "no token can be chosen: its logits are not finite, or its own constraints forbid every token"
+NOTHING_TO_CHOOSE = (
+    "no token can be chosen: its logits are not finite, or its own constraints forbid every token"
+)
 
 
 class LocalExecutor:
@@ -100,5 +102,5 @@ def _outcome(
 ) -> SequenceOutcome:
     tokens = tuple(token for token in sampled if token is not None)
     if len(tokens) < len(sampled) or not all(math.isfinite(entry.logprob) for entry in foreseen):
-        return SequenceOutcome(error=NO_TOKEN)
+        return SequenceOutcome(error=NOTHING_TO_CHOOSE)
     return SequenceOutcome(sampled=tokens, prompt_logprobs=foreseen)

@@ -12,7 +12,7 @@ from atomesh.engine.attention.torch_attention import TorchAttention
 from atomesh.engine.core.batch import BlockCopy, ScheduledBatch, ScheduledSequence
 from atomesh.engine.execution import local_executor
 from atomesh.engine.execution.kv_pool import KVPool
-from atomesh.engine.execution.local_executor import LocalExecutor
+from atomesh.engine.execution.local_executor import NOTHING_TO_CHOOSE, LocalExecutor
 from atomesh.engine.execution.model_runner import ModelRunner
 from atomesh.engine.layers.weight_slot import TensorFactory
 from atomesh.engine.models.registry import build_model
@@ -144,7 +144,7 @@ def test_numbers_that_are_none_end_their_own_sequence_alone(bench: Bench) -> Non
     sound = sequence(3, PROMPT[:9], blocks=[4], choices=(0,))
     outcomes = bench.executor.execute(ScheduledBatch((sick, sick_prompt, sound))).outcomes
     for sequence_id in (1, 2):
-        assert outcomes[sequence_id].error == "the model's logits for this request are not finite numbers"
+        assert outcomes[sequence_id].error == NOTHING_TO_CHOOSE
     assert outcomes[3].error is None
     assert outcomes[3].sampled[0].token_id == int(bench.logits(PROMPT[:9])[-1].argmax())
 
