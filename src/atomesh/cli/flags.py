@@ -80,6 +80,11 @@ class GatewayFlags:
     """Longest request body, such as 16MiB."""
     drain_timeout: float = 20.0
     """Seconds that running answers get to finish after SIGTERM or Ctrl-C."""
+    require_disaggregation: Annotated[bool, Parameter(negative=())] = False
+    """Answer 503 rather than let one worker do both prefill and decode of a request."""
+    on_transfer_failure: Literal["recompute", "fail"] = "recompute"
+    """What becomes of a request whose KV did not arrive: decode computes it again, or the client gets an
+    error."""
 
 
 @Parameter(name="*", group=Group("Process", sort_key=3))
@@ -89,6 +94,8 @@ class ProcessFlags:
     """File with the secret that gateways and workers share; by default one is made in ATOMESH_HOME/secret."""
     log_level: LogLevel = "warning"
     """Least urgent messages to write to stderr."""
+    enable_faults: Annotated[bool, Parameter(negative=())] = False
+    """Let the operator break things on purpose, with POST /debug/fault; for tests."""
 
 
 ENGINE_DEFAULTS = EngineFlags()

@@ -54,8 +54,10 @@ def test_what_is_handed_on_is_what_was_given() -> None:
         cors_origin=("https://a.example", "https://b.example"),
         max_body=2**20,
         drain_timeout=0.5,
+        require_disaggregation=True,
+        on_transfer_failure="fail",
     )
-    process = ProcessFlags(secret_file=Path("/s"), log_level="info")
+    process = ProcessFlags(secret_file=Path("/s"), log_level="info", enable_faults=True)
     assert parse(*to_argv(engine), *to_argv(gateway), *to_argv(process)) == (engine, gateway, process)
 
 
