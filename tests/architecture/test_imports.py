@@ -21,14 +21,15 @@ ROOMS: Mapping[str, set[str]] = {
     "protocol": LEAVES,
     "model_files": FACTS,
     "observability": FACTS,
+    "kv_transfer": FACTS,
     "engine.core": FACTS,
-    "engine": FACTS | {"engine.core", "model_files", "observability"},
+    "engine": FACTS | {"engine.core", "kv_transfer", "model_files", "observability"},
     "frontend": FACTS | {"", "model_files", "observability"},
     "mesh": FACTS | {"frontend", "observability"},
     "bench": LEAVES,
     "request_output": FACTS | {"frontend"},
     "llm": FACTS | {"engine", "frontend", "model_files", "request_output"},
-    "testing": FACTS | {"engine", "engine.core", "frontend", "model_files"},
+    "testing": FACTS | {"engine", "engine.core", "frontend", "kv_transfer", "model_files"},
     "cli": FACTS
     | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"},
 }

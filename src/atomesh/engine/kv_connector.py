@@ -1,0 +1,109 @@
+"""Joins the hand-off's decisions (engine.core.remote_kv) to what moves the bytes (a KVTransport)."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from atomesh.engine.core.remote_kv.actions import Action, Admit, Cancel, Push, Send
+from atomesh.kv_transfer.transport import (
+    BlockPush,
+    Damaged,
+    Fenced,
+    Heard,
+    KVTransport,
+    PeerLost,
+    Pushed,
+    PushFailed,
+    Received,
+    TransportEvent,
+)
+from atomesh.protocol.fault_points import FaultPoints, NoFaults
+from atomesh.protocol.kv_handoff import Commit, HandoffMessage, Refuse, Reserve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from atomesh.clock import Clock
+
+PUSH_DEADLINE_S = 10.0
+
+
+class RemoteKV(Protocol):
+    """The decisions: told what happened, they say what is to be done. `now` in seconds."""
+
+    def heard(self, peer: str, message: HandoffMessage, now: float) -> None: ...
+    def pushed(self, push_id: int, now: float) -> None: ...
+    def push_failed(self, push_id: int, reason: str, now: float) -> None: ...
+    def received(self, grant: bytes, indices: "Sequence[int]", now: float) -> None: ...
+    def damaged(self, grant: bytes, reason: str, now: float) -> None: ...
+    def fenced(self, grant: bytes, now: float) -> None: ...
+    def peer_lost(self, peer: str, reason: str, now: float) -> None: ...
+    def tick(self, now: float) -> None: ...
+    def take_actions(self) -> "Sequence[Action]": ...
+
+
+class KVConnector:
+    """Called by the engine thread alone: `poll` before a step is scheduled, `flush` after every decision."""
+
+    def __init__(
+        self,
+        remote_kv: RemoteKV,
+        transport: KVTransport,
+        clock: "Clock",
+        faults: FaultPoints | None = None,
+    ) -> None:
+        self._remote_kv = remote_kv
+        self._transport = transport
+        self._clock = clock
+        self._faults = faults or NoFaults()
+
+    def poll(self) -> None:
+        """Tell what the transport has brought since the last time, and that time has passed."""
+        now = self._clock.now()
+        for event in self._transport.poll():
+            self._tell(event, now)
+        self._remote_kv.tick(now)
+
+    def flush(self) -> None:
+        """Have done what was decided since the last time."""
+        for action in self._remote_kv.take_actions():
+            self._carry_out(action)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _tell(self, event: TransportEvent, now: float) -> None:
+        remote_kv = self._remote_kv
+        match event:
+            case Heard(peer, message):
+                self._hear(peer, message, now)
+            case Pushed(push_id):
+                remote_kv.pushed(push_id, now)
+            case PushFailed(push_id, reason):
+                remote_kv.push_failed(push_id, reason, now)
+            case Received(grant, indices):
+                remote_kv.received(grant, indices, now)
+            case Damaged(grant, reason):
+                remote_kv.damaged(grant, reason, now)
+            case Fenced(grant):
+                remote_kv.fenced(grant, now)
+            case PeerLost(peer, reason):
+                remote_kv.peer_lost(peer, reason, now)
+
+    def _hear(self, peer: str, message: HandoffMessage, now: float) -> None:
+        if isinstance(message, Reserve) and self._faults.fires("kv_refuse_reserve"):
+            self._transport.send(peer, Refuse(message.ticket.ticket_id, "full"))
+        else:
+            self._remote_kv.heard(peer, message, now)
+
+    def _carry_out(self, action: Action) -> None:
+        transport = self._transport
+        match action:
+            case Send(peer, message):
+                if not (isinstance(message, Commit) and self._faults.fires("kv_drop_commit")):
+                    transport.send(peer, message)
+            case Push(peer, grant, blocks, push_id):
+                pushes = [BlockPush(index, block) for index, block in blocks.items()]
+                transport.push(peer, grant, pushes, push_id, PUSH_DEADLINE_S)
+            case Admit(peer, grant, targets):
+                transport.admit(peer, grant, targets)
+            case Cancel(grant):
+                transport.cancel(grant)
