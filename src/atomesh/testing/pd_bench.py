@@ -1,0 +1,145 @@
+"""A whole cluster as `atomesh serve` makes it, to be broken: workers by role, faults, every block's owner."""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from atomesh.testing.completion_client import Client
+from atomesh.testing.served_process import (
+    ADMIN_TOKEN,
+    Answer,
+    ServedProcess,
+    served_process,
+    wait_for,
+    wait_ready,
+)
+
+SETTLE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many workers of each role, and over which transport KV moves."""
+
+    prefill: int = 0
+    decode: int = 0
+    unified: int = 0
+    kv_listen: str | None = None
+
+    @property
+    def name(self) -> str:
+        if self.unified:
+            return f"unified-{self.unified}"
+        return f"{self.prefill}p{self.decode}d-{'shm' if self.kv_listen is None else 'tcp'}"
+
+    @property
+    def is_apart(self) -> bool:
+        return self.unified == 0
+
+    def flags(self) -> list[str]:
+        if self.unified:
+            return [f"--unified={self.unified}"]
+        listen = [] if self.kv_listen is None else [f"--kv-listen={self.kv_listen}"]
+        return [f"--prefill={self.prefill}", f"--decode={self.decode}", *listen]
+
+
+UNIFIED = Shape(unified=1)
+ONE_AND_ONE = Shape(prefill=1, decode=1)
+ONE_AND_ONE_TCP = Shape(prefill=1, decode=1, kv_listen="127.0.0.1:0")
+
+
+class PDBench:
+    """A ready server of one shape."""
+
+    def __init__(self, served: ServedProcess, shape: Shape) -> None:
+        self.served = served
+        self.shape = shape
+        self.client = Client(served.port, served.model)
+
+    def admin(self, method: str, path: str, body: object = None) -> Answer:
+        return self.served.request(method, path, body, ADMIN_TOKEN)
+
+    def workers(self, role: str | None = None) -> list[dict[str, Any]]:
+        return [one for one in self.served.workers() if role is None or one["role"] == role]
+
+    def worker(self, role: str) -> dict[str, Any]:
+        """The only worker of this role; where there is but a unified one, that."""
+        [worker] = self.workers(role if self.shape.is_apart else "unified")
+        return worker
+
+    def gateway_pid(self) -> int:
+        workers = {worker["pid"] for worker in self.workers()}
+        path = Path(f"/proc/{self.served.process.pid}/task/{self.served.process.pid}/children")
+        [gateway] = [int(pid) for pid in path.read_text().split() if int(pid) not in workers]
+        return gateway
+
+    def kill(self, role: str) -> dict[str, Any]:
+        """kill −9; the worker as it was."""
+        worker = self.worker(role)
+        os.kill(worker["pid"], signal.SIGKILL)
+        return worker
+
+    @contextmanager
+    def frozen(self, role: str) -> Iterator[dict[str, Any]]:
+        """SIGSTOP until the end of the block."""
+        worker = self.worker(role)
+        os.kill(worker["pid"], signal.SIGSTOP)
+        try:
+            yield worker
+        finally:
+            os.kill(worker["pid"], signal.SIGCONT)
+
+    def arm(self, role: str, point: str, count: int = 1, argument: float = 0.0) -> None:
+        """The next `count` times that the worker comes by `point` go wrong."""
+        shot = {"worker": self.worker(role)["id"], "point": point, "count": count, "argument": argument}
+        answer = self.admin("POST", "/debug/fault", shot)
+        if answer.status != 200:
+            raise AssertionError(f"{point} cannot be armed: {answer.body}")
+
+    def kv(self) -> list[dict[str, Any]]:
+        """Every worker's blocks by state and owner."""
+        owners: list[dict[str, Any]] = self.admin("GET", "/debug/kv").body["workers"]
+        return owners
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the metric's samples that have these labels; 0 where there is none."""
+        families = text_string_to_metric_families(self.client.get("/metrics"))
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return sum(one.value for one in samples if labels.items() <= one.labels.items())
+
+    def is_idle(self) -> bool:
+        """Nothing runs or waits, and every block is free or merely cached."""
+        return all(map(_is_idle, self.workers()))
+
+    def settle(self, timeout_s: float = SETTLE_S) -> float:
+        """Seconds until the server was ready, idle and its books right."""
+        seconds = wait_for(self.served.is_ready, timeout_s)
+        return seconds + wait_for(self.is_idle, timeout_s)
+
+
+@contextmanager
+def pd_bench(
+    model: Path, home: Path, shape: Shape, flags: Sequence[str] = (), kv_memory: str = "32MiB"
+) -> Iterator[PDBench]:
+    """Started, and stopped at the end of the block. Prompts are computed in chunks of 128 tokens."""
+    chosen = [*shape.flags(), "--enable-faults", "--max-num-batched-tokens=128", *flags]
+    with served_process(model, home, *chosen, kv_memory=kv_memory) as served:
+        wait_ready(served)
+        yield PDBench(served, shape)
+
+
+def _is_idle(worker: dict[str, Any]) -> bool:
+    load = worker["load"]
+    return bool(
+        worker["state"] == "ready"
+        and load["running"] == load["waiting"] == worker["in_flight"] == 0
+        and load.get("reserved_blocks", 0) == load.get("quarantined_blocks", 0) == 0
+        and load["total_blocks"] > 0
+        and load["free_blocks"] + load["cached_blocks"] == load["total_blocks"]
+    )

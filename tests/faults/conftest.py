@@ -1,0 +1,67 @@
+"""The bench: whole servers, a process each worker, with a tiny model in float32.
+
+What asks for `bench` holds for one unified worker and for prefill and decode apart, over every transport;
+what asks for `apart` needs the two. After every test the server is idle, its books are right, and it answers.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from atomesh.testing.pd_bench import UNIFIED, PDBench, Shape, pd_bench
+from atomesh.testing.tiny_model import write_tiny_model
+
+APART: list[Shape] = []
+SHAPES = [UNIFIED, *APART]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" in metafunc.fixturenames:
+        shapes = APART if "apart" in metafunc.fixturenames else SHAPES
+        names = [shape.name for shape in shapes]
+        metafunc.parametrize("server", shapes, ids=names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def reference(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PDBench]:
+    """U: what every answer is compared with."""
+    with pd_bench(model, tmp_path_factory.mktemp("home"), UNIFIED) as bench:
+        yield bench
+
+
+@pytest.fixture(scope="session")
+def server(
+    request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PDBench]:
+    shape: Shape = request.param
+    if shape == UNIFIED:
+        yield request.getfixturevalue("reference")
+        return
+    with pd_bench(model, tmp_path_factory.mktemp("home"), shape) as bench:
+        yield bench
+
+
+@pytest.fixture
+def bench(server: PDBench) -> Iterator[PDBench]:
+    yield server
+    check_whole(server)
+
+
+@pytest.fixture
+def apart(server: PDBench) -> Iterator[PDBench]:
+    yield server
+    check_whole(server)
+
+
+def check_whole(bench: PDBench) -> None:
+    """What holds after every test."""
+    bench.settle()
+    assert bench.client.complete([3, 4, 5]).status == 200
+    bench.settle()
+    assert bench.metric("vllm:num_requests_running") == bench.metric("vllm:num_requests_waiting") == 0
