@@ -74,13 +74,13 @@ class Report:
         machine = f"{s.machine.cpu}, {s.machine.cores} cores, {s.machine.memory_gib} GiB"
         return (
             f"## Interference: {s.model}, {s.dtype}\n\nCommit {s.commit}; {machine}, torch "
-            f"{s.machine.torch}. {s.num_streams} streams decode steadily; long prompts ({lengths} tokens, answers of {s.answer_tokens}) arrive "
-            f"one every {s.interval_s:.1f} s, the same for all shapes. Every shape has the same "
-            f"{s.machine.cores} cores, which its workers divide between them, and with them the gateway and "
-            f"the load generator (at most {share:.0%} of a core, kept beside prefill). ITL is a gap between "
-            "two tokens of a stream, at the client: *idle* with no long prompt about, *reading* while one "
-            f"waits for its first token. Medians of {s.rounds} rounds in one run, the shapes taking turns; "
-            "maxima are of all rounds."
+            f"{s.machine.torch}. {s.num_streams} streams decode steadily; long prompts ({lengths} tokens, "
+            f"answers of {s.answer_tokens}) arrive one every {s.interval_s:.1f} s, the same for all shapes. "
+            "All shapes have the same cores, which their workers divide, and with them the gateway and the "
+            f"load generator (at most {share:.0%} of a core, kept beside prefill). ITL is a gap between two "
+            "tokens of a stream, at the client: *idle* with no long prompt about, *reading* while one waits "
+            f"for its first token. Medians of {s.rounds} rounds in one run, the shapes taking turns; maxima "
+            "are of all rounds."
         )
 
     def _gap_table(self) -> str:
