@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from atomesh.testing.pd_bench import UNIFIED, PDBench, Shape, pd_bench
+from atomesh.testing.served_process import wait_for
 from atomesh.testing.tiny_model import write_tiny_model
 
 APART: list[Shape] = []
@@ -61,6 +62,8 @@ def apart(server: PDBench) -> Iterator[PDBench]:
 
 def check_whole(bench: PDBench) -> None:
     """What holds after every test."""
+    wait_for(bench.served.is_ready)
+    bench.disarm()
     bench.settle()
     assert bench.client.complete([3, 4, 5]).status == 200
     bench.settle()

@@ -1,22 +1,14 @@
 """FAULTS B: no client can tell where prefill ended and decode went on."""
 
-import random
-from itertools import count
 from typing import Any
 
 import pytest
 
 from atomesh.testing.completion_client import Outcome
+from atomesh.testing.fresh_prompts import fresh_prompt
 from atomesh.testing.pd_bench import PDBench
 
 BLOCK = 32
-_seeds = count(1)
-
-
-def fresh_prompt(length: int) -> list[int]:
-    """Never asked before, so that no cache knows it; no special tokens."""
-    rng = random.Random(next(_seeds))
-    return [rng.randrange(3, 380) for _ in range(length)]
 
 
 def both(bench: PDBench, reference: PDBench, prompt: list[int] | str, **fields: Any) -> Outcome:

@@ -6,6 +6,8 @@ Outcome, so that two servers' answers can be compared with `==`.
 
 import http.client
 import json
+import socket
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +71,21 @@ class Client:
         headers = fields.pop("headers", {})
         usage = {"stream": True, "stream_options": {"include_usage": True}}
         return Stream(*self._post({**self._body(prompt, fields), **usage}, headers))
+
+    def leave_after(self, seconds: float, prompt: Sequence[int] | str, **fields: Any) -> None:
+        """Asks for a stream and hangs up after so long, whatever has come by then."""
+        body = json.dumps({**self._body(prompt, fields), "stream": True}).encode()
+        head = f"POST {PATH} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", self._port), timeout=PATIENCE_S) as connection:
+            connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            leaves_at = time.monotonic() + seconds
+            while (remaining := leaves_at - time.monotonic()) > 0:
+                connection.settimeout(remaining)
+                try:
+                    if not connection.recv(65536):
+                        return
+                except TimeoutError:
+                    return
 
     def get(self, path: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
@@ -153,7 +170,7 @@ class Stream:
     def _outcome(self) -> Outcome:
         error: dict[str, Any] = next((frame["error"] for frame in self._frames if "error" in frame), {})
         pieces = [piece for frame in self._frames for piece in frame.get("choices", [])]
-        usage: dict[str, Any] = next((frame["usage"] for frame in reversed(self._frames) if frame.get("usage")), {})
+        usages = [frame["usage"] for frame in self._frames if frame.get("usage")]
         indices = sorted({piece["index"] for piece in pieces})
         return Outcome(
             status=error.get("code", 200),
@@ -161,7 +178,7 @@ class Stream:
             headers=self.headers,
             message=error.get("message", ""),
             ended_well=self.is_done and not error,
-            **_usage(usage),
+            **_usage(usages[-1] if usages else {}),
         )
 
 

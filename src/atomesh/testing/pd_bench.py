@@ -61,6 +61,7 @@ class PDBench:
         self.served = served
         self.shape = shape
         self.client = Client(served.port, served.model)
+        self._armed: set[tuple[str, str]] = set()
 
     def admin(self, method: str, path: str, body: object = None) -> Answer:
         return self.served.request(method, path, body, ADMIN_TOKEN)
@@ -97,10 +98,17 @@ class PDBench:
 
     def arm(self, role: str, point: str, count: int = 1, argument: float = 0.0) -> None:
         """The next `count` times that the worker comes by `point` go wrong."""
+        self._armed.add((role, point))
         shot = {"worker": self.worker(role)["id"], "point": point, "count": count, "argument": argument}
         answer = self.admin("POST", "/debug/fault", shot)
         if answer.status != 200:
             raise AssertionError(f"{point} cannot be armed: {answer.body}")
+
+    def disarm(self) -> None:
+        """No shot is left at any point that was armed; every worker of those must be there."""
+        for role, point in tuple(self._armed):
+            self.arm(role, point, 0)
+        self._armed.clear()
 
     def kv(self) -> list[dict[str, Any]]:
         """Every worker's blocks by state and owner."""
