@@ -64,7 +64,7 @@ class Run:
         gaps = gaps_within(seen.streams, (start, seen.ended_at))
         return Panel(
             title,
-            [(gap.end - start, gap.seconds) for gap in gaps],
+            [(gap.start - start, gap.seconds) for gap in gaps],
             [(begin - start, end - start) for begin, end in spans_of_waits(seen.prompts)],
             seen.ended_at - start,
         )

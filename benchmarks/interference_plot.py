@@ -1,4 +1,8 @@
-"""Every gap between two tokens over time, one panel a shape, as an SVG that needs nothing to draw it."""
+"""Every gap between two tokens over time, one panel a shape, as an SVG that needs no library.
+
+A gap is a stroke at the height of its length, from its first token to its second: a stall is seen for as long
+as it lasted.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +10,14 @@ from html import escape
 from math import ceil, floor, log10
 
 WIDTH, LEFT, RIGHT = 900, 64, 12
+SHORTEST = -3  # as a power of ten, in seconds; two tokens that came together are no gap to look at
 PANEL, TOP, GUTTER = 130, 26, 22
 INK, FAINT, DOT, BAND = "#1f2933", "#cbd2d9", "#2563eb", "#fde9c8"
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Seconds since the panel's start; `gaps` are (end, length), `waits` when a long prompt was read."""
+    """Seconds since the panel's start; `gaps` are (start, length), `waits` when a long prompt was read."""
 
     title: str
     gaps: Sequence[tuple[float, float]]
@@ -39,11 +44,9 @@ class _Scales:
 def interference_svg(panels: Sequence[Panel]) -> str:
     """All panels have the same axes, so that they can be compared."""
     lengths = [length for panel in panels for _, length in panel.gaps if length > 0]
-    scales = _Scales(
-        max(panel.duration_s for panel in panels),
-        floor(log10(min(lengths))),
-        max(ceil(log10(max(lengths))), floor(log10(min(lengths))) + 1),
-    )
+    low = max(floor(log10(min(lengths))), SHORTEST)
+    high = max(ceil(log10(max(lengths))), low + 1)
+    scales = _Scales(max(panel.duration_s for panel in panels), low, high)
     height = len(panels) * (TOP + PANEL) + GUTTER + 10
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
@@ -75,16 +78,20 @@ def _panel(panel: Panel, scales: _Scales, top: int) -> str:
             f'<text x="{LEFT}" y="-8" font-weight="bold">{escape(panel.title)}</text>',
             *bands,
             *lines,
-            f'<path d="{_dots(panel, scales)}" stroke="{DOT}" stroke-width="2.4" stroke-linecap="round"/>',
+            f'<path d="{_strokes(panel, scales)}" stroke="{DOT}" stroke-width="2.4" stroke-linecap="round"/>',
             "</g>",
         ]
     )
 
 
-def _dots(panel: Panel, scales: _Scales) -> str:
-    """A round-capped stroke of no length is a dot; dots on the same pixel are drawn once."""
-    places = {(round(scales.x(end)), round(scales.y(length))) for end, length in panel.gaps if length > 0}
-    return "".join(f"M{x} {y}h0" for x, y in sorted(places))
+def _strokes(panel: Panel, scales: _Scales) -> str:
+    """Whole pixels, so that gaps that look the same are drawn once; round caps show those of no width."""
+    places = set()
+    for start, length in panel.gaps:
+        if length > 0:
+            x, y = round(scales.x(start)), round(scales.y(length))
+            places.add((x, y, round(scales.x(start + length)) - x))
+    return "".join(f"M{x} {y}h{width}" for x, y, width in sorted(places))
 
 
 def _time_axis(scales: _Scales, top: int) -> str:
