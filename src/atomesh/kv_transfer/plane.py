@@ -1,0 +1,56 @@
+"""What all connections of one transport share."""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from atomesh.clock import Clock, MonotonicClock
+from atomesh.kv_transfer.grants import Grants
+from atomesh.kv_transfer.identity import KVIdentity
+from atomesh.kv_transfer.pool_memory import PoolMemory
+from atomesh.kv_transfer.timers import Timers
+from atomesh.kv_transfer.transport import TransportEvent
+from atomesh.protocol.fault_points import FaultPoints, NoFaults
+
+# What is counted when it is refused: by a stranger before the hello, or by a peer after it.
+REFUSALS = (
+    "greeting",
+    "secret",
+    "mac",
+    "size",
+    "message",
+    "layout",
+    "memory",
+    "timeout",
+    "crowd",
+    "grant",
+    "block",
+    "checksum",
+    "flood",
+)
+
+
+@dataclass(slots=True)
+class Plane:
+    """Only the transport's thread touches it; `events` and `refusals` may be read by others."""
+
+    pool: PoolMemory
+    identity: KVIdentity
+    faults: FaultPoints = field(default_factory=NoFaults)
+    clock: Clock = field(default_factory=MonotonicClock)
+    grants: Grants = field(default_factory=Grants)
+    timers: Timers = field(default_factory=Timers)
+    events: deque[TransportEvent] = field(default_factory=deque)
+    refusals: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(REFUSALS, 0)))
+    has_news: bool = False
+
+    def emit(self, event: TransportEvent) -> None:
+        self.events.append(event)
+        self.has_news = True
+
+    def take_news(self) -> bool:
+        """Whether something was emitted since the last time."""
+        had_news, self.has_news = self.has_news, False
+        return had_news
+
+    def after(self, seconds: float) -> float:
+        return self.clock.now() + seconds
