@@ -187,7 +187,8 @@ def test_a_gateway_that_goes_takes_only_its_own_requests_along(address: str) -> 
         async with gateway(made.scripted.address) as (registry, other):
             await until(lambda: bool(registry.snapshot().ready("scripted")))
             plane = made.scripted.worker.token_plane
-            theirs = other.generate(request("r", prompt_len=30, max_tokens=400))
+            elsewhere = Dispatcher("scripted", registry, {made.scripted.address: other}, MonotonicClock())
+            theirs = elsewhere.generate(request("r", prompt_len=30, max_tokens=400))
             ours = asyncio.create_task(collect(made.dispatcher, request("r", prompt_len=20, max_tokens=5)))
             made.tokens.allow(3)
             await anext(theirs)

@@ -16,8 +16,11 @@ from atomesh.errors import ConfigurationError
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.templates.chat_template import load_chat_template
 from atomesh.frontend.text.tokenizer import load_tokenizer
+from atomesh.mesh.dispatch.dispatcher import DispatchRules
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
+from atomesh.mesh.placement.placement import PlacementRules
+from atomesh.mesh.request_flow.flow import FlowRules
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.protocol.address import TcpAddress
 from atomesh.protocol.worker import ModelDescription
@@ -63,6 +66,10 @@ def gateway(
         model_aliases=model_alias,
         drain_s=gateway.drain_timeout,
         frontend=FrontendOptions(max_body_bytes=gateway.max_body),
+        rules=DispatchRules(
+            PlacementRules(gateway.require_disaggregation), FlowRules(gateway.on_transfer_failure)
+        ),
+        enable_faults=process.enable_faults,
     )
     run_async(lambda: _serve(options, gateway.chat_template, listener))
     return 0

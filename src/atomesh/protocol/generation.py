@@ -51,6 +51,7 @@ class DecodeLeg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 Leg = PrefillLeg | DecodeLeg
 KVSource = Literal["transferred", "recomputed"]
+ServingPath = Literal["unified", "prefill-decode", "local-prefill", "recomputed"]
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -92,6 +93,7 @@ class TokenDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `prompt_logprobs` (one entry a prompt token, the first null), `cached_tokens` and `timings` come once,
     with the first delta of choice 0. `finish_reason` ends the choice; the token that stopped it is in
     `token_ids`. With reason "error", `error` says why and all choices of the request have ended.
+    `serving_path` is the mesh's word, never a worker's: with a request's first delta, and when it changes.
     """
 
     request_id: str
@@ -105,3 +107,4 @@ class TokenDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timings: Timings | None = None
     kv_source: KVSource | None = None  # with a decode leg's first delta of choice 0 … n − 1
     error: WireError | None = None
+    serving_path: ServingPath | None = None

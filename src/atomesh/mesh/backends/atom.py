@@ -2,22 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
 
 from atomesh.clock import Clock
-from atomesh.errors import AtomeshError, ServiceUnavailableError
+from atomesh.errors import AtomeshError
+from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.worker_connection import WorkerConnection
+from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.protocol.address import UnixAddress, parse_address
-from atomesh.protocol.frames import FrameError, ResetPrefixCache
-from atomesh.protocol.generation import GenerationRequest, TokenDelta
-from atomesh.protocol.worker import LoadReport
+from atomesh.protocol.frames import FrameError, Inspected, ResetPrefixCache, SetFault, SetRole
+from atomesh.protocol.generation import GenerationRequest, Leg
+from atomesh.protocol.worker import LoadReport, RoleWeights
 
 _log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 5.0
-LOST_S = 3.0
+LOST_S = 2.5  # with WATCH_S, a frozen worker is lost within 3 s
 WATCH_S = 0.25
+INSPECT_S = 2.0
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 0.5
 
@@ -54,21 +56,35 @@ class AtomBackend:
             await asyncio.sleep(delay)
             delay = min(delay * 1.6, LONGEST_DELAY_S)
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
-        """The request's deltas, a list a step. Closing it early aborts the request. Raises AtomeshError."""
-        connection = self._connection
-        if connection is None:
-            raise ServiceUnavailableError("the worker is not connected; try again in a moment")
-        stream = connection.submit(request)
-        try:
-            while (deltas := await stream.next()) is not None:
-                yield deltas
-        finally:
-            connection.leave(request.request_id)
+    def submit(self, request: GenerationRequest, leg: Leg | None) -> RequestStream:
+        """The leg's deltas as they come; they fail with WorkerLostError where there is no connection."""
+        if self._connection is not None:
+            return self._connection.submit(request, leg)
+        stream = RequestStream(request.n, lambda _: None)
+        stream.fail(WorkerLostError())
+        return stream
 
     def reset_prefix_cache(self) -> None:
         if self._connection is not None:
             self._connection.send(ResetPrefixCache())
+
+    def set_role(self, weights: RoleWeights) -> None:
+        """What placement offers the worker from now on; told again whenever it comes back."""
+        self._registry.set_weights(self.address, weights)
+        self._tell_role()
+
+    def set_fault(self, fault: SetFault) -> None:
+        if self._connection is not None:
+            self._connection.send(fault)
+
+    async def inspect(self) -> Inspected | None:
+        """Who owns the worker's KV blocks; None when it is not there, or too busy to say."""
+        if self._connection is None:
+            return None
+        try:
+            return await asyncio.wait_for(self._connection.inspect(), INSPECT_S)
+        except (TimeoutError, WorkerLostError):
+            return None
 
     def fail_all(self, error: AtomeshError) -> None:
         """End every running request with `error`."""
@@ -82,12 +98,19 @@ class AtomBackend:
             worker = await asyncio.wait_for(connection.hello, HANDSHAKE_S)
             self._connection = connection
             self._registry.connected(self.address, worker, self._clock.now())
+            self._tell_role()
             _log.info("worker %s (%s) is ready", worker.worker_id, self.address)
             await self._watch(connection)
             _log.warning("worker %s (%s) has gone", worker.worker_id, self.address)
         finally:
             connection.close()
             self._lost()
+
+    def _tell_role(self) -> None:
+        """A worker that was not given another role than its own knows it already."""
+        weights = self._registry.chosen_weights(self.address)
+        if weights is not None and self._connection is not None:
+            self._connection.send(SetRole(weights))
 
     async def _connect(self) -> WorkerConnection:
         loop = asyncio.get_running_loop()

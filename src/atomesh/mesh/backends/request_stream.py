@@ -1,7 +1,8 @@
-"""One request's deltas on their way from a worker's connection to whoever asked for them."""
+"""One leg's deltas on their way from a worker's connection to whoever asked for them."""
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.wire_errors import to_exception
@@ -11,21 +12,28 @@ from atomesh.protocol.generation import TokenDelta
 class RequestStream:
     """Holds at most one answer: it is bounded by the request's own max_tokens."""
 
-    def __init__(self, choices: int) -> None:
+    def __init__(
+        self, choices: int, leave: Callable[[bool], None], *, is_first_token_all: bool = False
+    ) -> None:
+        """`choices` are still open; with `is_first_token_all` a choice is over with its first token.
+
+        `leave` is called once, when nobody listens any more, with whether the worker shall forget the leg.
+        """
         self._open_choices = choices
+        self._is_first_token_all = is_first_token_all
+        self._leave = leave
         self._steps: deque[list[TokenDelta]] = deque()
         self._error: AtomeshError | None = None
         self._arrived = asyncio.Event()
-        self.has_begun = False
 
     @property
     def is_over(self) -> bool:
-        """The worker will send no more for this request."""
+        """The worker will send no more for this leg."""
         return self._open_choices <= 0 or self._error is not None
 
     def push(self, deltas: list[TokenDelta]) -> None:
         good = [delta for delta in deltas if delta.error is None]
-        self._open_choices -= sum(delta.finish_reason is not None for delta in good)
+        self._open_choices -= sum(map(self._ends_choice, good))
         if good:
             self._steps.append(good)
         for delta in deltas:
@@ -40,7 +48,7 @@ class RequestStream:
         self._arrived.set()
 
     async def next(self) -> list[TokenDelta] | None:
-        """The next step's deltas; None at the end. Raises AtomeshError when the request has failed."""
+        """The next step's deltas; None at the end. Raises AtomeshError when the leg has failed."""
         while not self._steps:
             if self._error is not None:
                 raise self._error
@@ -48,5 +56,15 @@ class RequestStream:
                 return None
             self._arrived.clear()
             await self._arrived.wait()
-        self.has_begun = True
         return self._steps.popleft()
+
+    def release(self) -> None:
+        """Nobody listens any more, and the worker has nothing left to do."""
+        self._leave(False)
+
+    def abort(self) -> None:
+        """Nobody listens any more, and the worker shall forget the leg."""
+        self._leave(self._error is None and (not self.is_over or self._is_first_token_all))
+
+    def _ends_choice(self, delta: TokenDelta) -> bool:
+        return delta.finish_reason is not None or self._is_first_token_all

@@ -4,10 +4,12 @@ import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import count
 from typing import cast
 
-from atomesh.errors import AtomeshError, EngineError, ServiceUnavailableError
+from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.request_stream import RequestStream
+from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.protocol.frames import (
     Abort,
     Answer,
@@ -17,12 +19,14 @@ from atomesh.protocol.frames import (
     GatewayMessage,
     Heartbeat,
     Hello,
+    Inspect,
+    Inspected,
     StepFrame,
     Submit,
     WorkerMessage,
     encode_frame,
 )
-from atomesh.protocol.generation import GenerationRequest, TokenDelta
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
 from atomesh.protocol.worker import LoadReport, WorkerDescription
 
@@ -46,6 +50,8 @@ class WorkerConnection(asyncio.Protocol):
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
         self._streams: dict[str, RequestStream] = {}
+        self._query_ids = count(1)
+        self._queries: dict[int, asyncio.Future[Inspected]] = {}
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,8 +69,11 @@ class WorkerConnection(asyncio.Protocol):
         self._fail_hello(ConnectionResetError("the worker closed the connection before its hello"))
         self._on_lost()
         for stream in self._streams.values():
-            stream.fail(_loss(stream))
+            stream.fail(WorkerLostError())
         self._streams.clear()
+        for query in self._queries.values():
+            if not query.done():
+                query.set_exception(WorkerLostError())
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -77,20 +86,31 @@ class WorkerConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode_frame(message))
 
-    def submit(self, request: GenerationRequest) -> RequestStream:
-        stream = RequestStream(request.n)
+    def submit(self, request: GenerationRequest, leg: Leg | None) -> RequestStream:
+        """Its request id must be new on this connection."""
+        request_id = request.request_id
+        stream = RequestStream(
+            len(leg.outputs) if isinstance(leg, DecodeLeg) else request.n,
+            lambda shall_abort: self._leave(request_id, shall_abort),
+            is_first_token_all=isinstance(leg, PrefillLeg),
+        )
         if self.closed.done():
-            stream.fail(_loss(stream))
+            stream.fail(WorkerLostError())
             return stream
-        self._streams[request.request_id] = stream
-        self.send(Submit(request))
+        self._streams[request_id] = stream
+        self.send(Submit(request, leg))
         return stream
 
-    def leave(self, request_id: str) -> None:
-        """Nobody waits for this request any more: forget it, and abort it if it is not over."""
-        stream = self._streams.pop(request_id, None)
-        if stream is not None and not stream.is_over:
-            self.send(Abort(request_id))
+    async def inspect(self) -> Inspected:
+        """Who owns the worker's KV blocks. Raises WorkerLostError when the connection breaks before."""
+        query_id = next(self._query_ids)
+        query: asyncio.Future[Inspected] = asyncio.get_running_loop().create_future()
+        self._queries[query_id] = query
+        try:
+            self.send(Inspect(query_id))
+            return await query
+        finally:
+            del self._queries[query_id]
 
     def fail_all(self, error: AtomeshError) -> None:
         """End every running request with `error`, here and at the worker."""
@@ -106,6 +126,8 @@ class WorkerConnection(asyncio.Protocol):
                 self._sort(deltas)
             case Heartbeat(load) if self.hello.done():
                 self._on_load(load)
+            case Inspected(query_id) if self.hello.done():
+                self._answer(query_id, message)
             case Challenge(nonce):
                 self.send(Answer(proof(self._secret, "gateway", nonce), self._nonce))
             case Hello(given, worker) if not self.hello.done():
@@ -113,6 +135,16 @@ class WorkerConnection(asyncio.Protocol):
                 self.hello.set_result(worker)
             case _:
                 raise FrameError(f"a {type(message).__name__} out of turn")
+
+    def _answer(self, query_id: int, answer: Inspected) -> None:
+        query = self._queries.get(query_id)
+        if query is not None and not query.done():
+            query.set_result(answer)
+
+    def _leave(self, request_id: str, shall_abort: bool) -> None:
+        self._streams.pop(request_id, None)
+        if shall_abort:
+            self.send(Abort(request_id))
 
     def _check(self, given: bytes) -> None:
         if not is_valid_proof(self._secret, "worker", self._nonce, given):
@@ -130,9 +162,3 @@ class WorkerConnection(asyncio.Protocol):
         if not self.hello.done():
             self.hello.set_exception(error)
             self.hello.exception()  # whoever waits hears of it; nobody may wait
-
-
-def _loss(stream: RequestStream) -> AtomeshError:
-    if stream.has_begun:
-        return EngineError("the worker that computed this answer was lost; send the request again")
-    return ServiceUnavailableError("the worker was lost before it answered; send the request again")

@@ -2,50 +2,67 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
-from atomesh.protocol.worker import LoadReport, WorkerDescription
-
-WorkerState = Literal["connecting", "ready", "lost"]
+from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, WorkerState
+from atomesh.protocol.worker import PRESETS, LoadReport, RoleWeights, WorkerDescription
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSnapshot:
-    """`description` is the last one heard, also of a lost worker; `heard_at` is in seconds on our clock.
-
-    `in_flight` and `dispatched` count this gateway's requests: those not over yet, and all so far.
-    """
-
-    address: str
-    state: WorkerState
-    description: WorkerDescription | None
-    load: LoadReport
-    heard_at: float
-    in_flight: int
-    dispatched: int
-
-    @property
-    def model_name(self) -> str | None:
-        return None if self.description is None else self.description.model.name
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterSnapshot:
-    workers: tuple[WorkerSnapshot, ...]
-
-    def ready(self, model: str) -> tuple[WorkerSnapshot, ...]:
-        """The workers that can serve `model`."""
-        return tuple(w for w in self.workers if w.state == "ready" and w.model_name == model)
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Worker:
-    state: WorkerState = "connecting"
+    is_known: bool = False
+    is_connected: bool = False
     description: WorkerDescription | None = None
+    chosen_weights: RoleWeights | None = None
     load: LoadReport = field(default_factory=LoadReport)
     heard_at: float = 0.0
     in_flight: int = 0
     dispatched: int = 0
+    prefill_tokens: int = 0
+    sequences: int = 0
+    when_idle: Callable[[], None] | None = None
+
+    @property
+    def state(self) -> WorkerState:
+        if not self.is_connected:
+            return "lost" if self.is_known else "connecting"
+        return "ready" if self.when_idle is None else "draining"
+
+    @property
+    def weights(self) -> RoleWeights:
+        if self.chosen_weights is not None:
+            return self.chosen_weights
+        return RoleWeights() if self.description is None else PRESETS[self.description.role]
+
+
+class Commitment:
+    """One leg's share of a worker's work, from its dispatch until `end`."""
+
+    def __init__(self, worker: _Worker, prefill_tokens: int, sequences: int) -> None:
+        self._worker = worker
+        self._prefill_tokens = prefill_tokens
+        self._sequences = sequences
+        self._is_open = True
+        worker.in_flight += 1
+        worker.dispatched += 1
+        worker.prefill_tokens += prefill_tokens
+        worker.sequences += sequences
+
+    def prefilled(self) -> None:
+        """The leg's prompt has been answered; what is left of it is decode."""
+        self._worker.prefill_tokens -= self._prefill_tokens
+        self._prefill_tokens = 0
+
+    def end(self) -> None:
+        """The worker has no more to do for the leg. A second call changes nothing."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self.prefilled()
+        worker = self._worker
+        worker.sequences -= self._sequences
+        worker.in_flight -= 1
+        if worker.in_flight == 0 and worker.when_idle is not None:
+            worker.when_idle()
 
 
 class WorkerRegistry:
@@ -58,44 +75,61 @@ class WorkerRegistry:
         """A worker is to be reached at `address`."""
         self._workers[address] = _Worker()
 
+    def forget(self, address: str) -> None:
+        """Nobody is expected there any more."""
+        self._workers.pop(address, None)
+
     def connected(self, address: str, description: WorkerDescription, now: float) -> None:
         worker = self._workers[address]
-        worker.state, worker.description, worker.heard_at = "ready", description, now
+        worker.is_known = worker.is_connected = True
+        worker.description, worker.heard_at = description, now
         worker.load = LoadReport()
         self._on_hello(description)
 
     def heard(self, address: str, load: LoadReport, now: float) -> None:
-        worker = self._workers[address]
-        worker.load, worker.heard_at = load, now
+        if (worker := self._workers.get(address)) is not None:
+            worker.load, worker.heard_at = load, now
 
     def heard_at(self, address: str) -> float:
         return self._workers[address].heard_at
 
     def lost(self, address: str) -> None:
-        worker = self._workers[address]
-        if worker.state == "ready":
-            worker.state, worker.load = "lost", LoadReport()
+        if (worker := self._workers.get(address)) is not None and worker.is_connected:
+            worker.is_connected, worker.load = False, LoadReport()
 
-    def dispatched(self, address: str) -> None:
-        worker = self._workers[address]
-        worker.in_flight += 1
-        worker.dispatched += 1
+    def set_weights(self, address: str, weights: RoleWeights) -> None:
+        """From now on, whatever role the worker gives itself at its next hello."""
+        self._workers[address].chosen_weights = weights
 
-    def finished(self, address: str) -> None:
-        self._workers[address].in_flight -= 1
+    def chosen_weights(self, address: str) -> RoleWeights | None:
+        return self._workers[address].chosen_weights
+
+    def drain(self, address: str, when_idle: Callable[[], None]) -> None:
+        """No new work for this worker; `when_idle` is called once it has none left, perhaps at once."""
+        worker = self._workers[address]
+        worker.when_idle = when_idle
+        if worker.in_flight == 0:
+            when_idle()
+
+    def commit(self, address: str, *, prefill_tokens: int, sequences: int) -> Commitment:
+        """Count work for the worker from the moment it is sent, not from its next report."""
+        worker = self._workers.get(address, _Worker())  # one that was just forgotten has no books to keep
+        return Commitment(worker, prefill_tokens, sequences)
 
     def snapshot(self) -> ClusterSnapshot:
-        return ClusterSnapshot(
-            tuple(
-                WorkerSnapshot(
-                    address=address,
-                    state=worker.state,
-                    description=worker.description,
-                    load=worker.load,
-                    heard_at=worker.heard_at,
-                    in_flight=worker.in_flight,
-                    dispatched=worker.dispatched,
-                )
-                for address, worker in self._workers.items()
-            )
-        )
+        return ClusterSnapshot(tuple(_snap(address, worker) for address, worker in self._workers.items()))
+
+
+def _snap(address: str, worker: _Worker) -> WorkerSnapshot:
+    return WorkerSnapshot(
+        address=address,
+        state=worker.state,
+        description=worker.description,
+        load=worker.load,
+        heard_at=worker.heard_at,
+        in_flight=worker.in_flight,
+        dispatched=worker.dispatched,
+        weights=worker.weights,
+        prefill_tokens=worker.prefill_tokens,
+        sequences=worker.sequences,
+    )

@@ -1,73 +1,75 @@
-"""The frontend's TokenService over a mesh: each request goes to one ready worker of its model."""
+"""The frontend's TokenService over a mesh: each request's flow through the workers of its model."""
 
+import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from typing import Protocol
+from contextlib import aclosing, closing
+from dataclasses import dataclass, field
 
 from atomesh.clock import Clock
-from atomesh.errors import ServiceUnavailableError
-from atomesh.mesh.cluster.registry import WorkerRegistry, WorkerSnapshot
+from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.cluster.total_load import total_load
-from atomesh.mesh.placement.least_loaded import least_loaded
+from atomesh.mesh.dispatch.drive import Drive
+from atomesh.mesh.dispatch.legs import Backend, Legs
+from atomesh.mesh.dispatch.placer import Placer
+from atomesh.mesh.dispatch.tickets import TicketOffice
+from atomesh.mesh.placement.placement import PlacementRules
+from atomesh.mesh.request_flow.flow import FlowRules, request_flow
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
 
-RETRY_AFTER_S = 2
+
+@dataclass(frozen=True, slots=True)
+class DispatchRules:
+    """What an operator may set of how requests are spread over workers."""
+
+    placement: PlacementRules = field(default_factory=PlacementRules)
+    flow: FlowRules = field(default_factory=FlowRules)
 
 
-class Backend(Protocol):
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
-        """As TokenService.generate, at one worker."""
-        ...
+DEFAULT_RULES = DispatchRules()
 
 
 class Dispatcher:
-    """Serves one model. Implements `frontend.token_service.TokenService`."""
+    """Serves one model. Implements `frontend.token_service.TokenService`.
+
+    `counts` holds how often a request was sent once more before its first token, `retries`, and after it,
+    `migrations`.
+    """
 
     def __init__(
-        self, model: str, registry: WorkerRegistry, backends: Mapping[str, Backend], clock: Clock
+        self,
+        model: str,
+        registry: WorkerRegistry,
+        backends: Mapping[str, Backend],
+        clock: Clock,
+        rules: DispatchRules = DEFAULT_RULES,
+        office: TicketOffice | None = None,
     ) -> None:
-        """`backends` by worker address, as in the registry."""
+        """`backends` by worker address, as in the registry; without an `office` no worker heeds a ticket."""
+        self.counts: Counter[str] = Counter()
         self._model = model
         self._registry = registry
         self._backends = backends
-        self._clock = clock
-        self._is_closed = False
+        self._flow_rules = rules.flow
+        self._placer = Placer(model, registry, clock, rules.placement)
+        self._office = office or TicketOffice(secrets.token_bytes(32), secrets.token_hex(16))
 
     def close(self) -> None:
         """Refuse new requests from now on; those that run go on."""
-        self._is_closed = True
+        self._placer.is_closed = True
 
     def describe(self) -> ModelDescription:
-        description = self._place().description
-        if description is None:
-            raise self._unavailable()
-        return description.model
+        return self._placer.describe()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
-        address = self._place().address
-        self._registry.dispatched(address)
-        try:
-            async with aclosing(self._backends[address].generate(request)) as steps:
+        legs = Legs(self._registry, self._backends)
+        with closing(Drive(legs, self._placer, self._office, self.counts)) as drive:
+            async with aclosing(drive.run(request_flow(request, self._flow_rules))) as steps:
                 async for deltas in steps:
                     yield deltas
-        finally:
-            self._registry.finished(address)
 
     def load(self) -> LoadReport:
         """The sum over the model's workers."""
-        return total_load(worker.load for worker in self._registry.snapshot().ready(self._model))
-
-    def _place(self) -> WorkerSnapshot:
-        if self._is_closed:
-            raise ServiceUnavailableError("the server is shutting down; try again later")
-        worker = least_loaded(self._registry.snapshot().ready(self._model), self._clock.now())
-        if worker is None:
-            raise self._unavailable()
-        return worker
-
-    def _unavailable(self) -> ServiceUnavailableError:
-        return ServiceUnavailableError(
-            f"no worker is ready to serve {self._model!r} yet; try again in a few seconds",
-            retry_after_s=RETRY_AFTER_S,
-        )
+        workers = self._registry.snapshot().workers
+        return total_load(worker.load for worker in workers if worker.model_name == self._model)

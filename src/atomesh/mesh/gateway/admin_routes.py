@@ -1,65 +1,111 @@
 """Routes for the operator: what the workers are doing, and what to tell them."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, request_response
 
-from atomesh.mesh.cluster.registry import WorkerRegistry, WorkerSnapshot
+from atomesh.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from atomesh.mesh.backends.pool import BackendPool
+from atomesh.mesh.cluster.registry import WorkerRegistry
+from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.dispatch.tickets import TicketOffice
+from atomesh.mesh.gateway.admin_requests import Fault, NewWorker, RoleChange, read_flag, read_json
 from atomesh.mesh.gateway.auth import AdminGuard, KeyRing
-from atomesh.protocol.worker import Role
+from atomesh.mesh.gateway.worker_page import describe_kv, describe_weights, describe_workers
+from atomesh.protocol.frames import SetFault
 
 ADMIN_PATHS = ("/workers", "/reset_prefix_cache")
-
-_WEIGHTS: dict[Role, dict[str, float]] = {
-    "unified": {"prefill": 1.0, "decode": 1.0},
-    "prefill": {"prefill": 1.0, "decode": 0.0},
-    "decode": {"prefill": 0.0, "decode": 1.0},
-}
+ADMIN_PREFIXES = ("/workers/", "/debug/")
 
 
-class CacheHolder(Protocol):
-    def reset_prefix_cache(self) -> None: ...
+@dataclass(frozen=True, slots=True)
+class AdminRoutes:
+    """`with_faults`: whether POST /debug/fault is there at all."""
 
+    registry: WorkerRegistry
+    workers: BackendPool
+    office: TicketOffice
+    with_faults: bool
 
-def admin_routes(registry: WorkerRegistry, workers: Iterable[CacheHolder], token: str) -> list[Route]:
-    ring = KeyRing([token])
-    holders = tuple(workers)
+    def behind(self, token: str) -> list[Route]:
+        """The routes, each for the holder of `token` alone."""
+        ring = KeyRing([token])
 
-    async def list_workers(_request: Request) -> Response:
-        return _json({"workers": [_describe(worker) for worker in registry.snapshot().workers]})
+        def route(method: str, path: str, endpoint: Callable[[Request], Any]) -> Route:
+            return Route(path, AdminGuard(request_response(endpoint), ring), methods=[method])
 
-    async def reset_prefix_cache(_request: Request) -> Response:
-        for holder in holders:
-            holder.reset_prefix_cache()
+        routes = [
+            route("GET", "/workers", self._list_workers),
+            route("POST", "/workers", self._add_worker),
+            route("DELETE", "/workers/{id}", self._remove_worker),
+            route("POST", "/workers/{id}/role", self._set_role),
+            route("POST", "/reset_prefix_cache", self._reset_prefix_cache),
+            route("GET", "/debug/kv", self._inspect_kv),
+        ]
+        if self.with_faults:
+            routes.append(route("POST", "/debug/fault", self._set_fault))
+        return routes
+
+    async def _list_workers(self, _request: Request) -> Response:
+        return _json({"workers": describe_workers(self.registry.snapshot())})
+
+    async def _add_worker(self, request: Request) -> Response:
+        wanted = await read_json(request, NewWorker)
+        try:
+            self.workers.add(wanted.address)
+        except ConfigurationError as error:
+            raise InvalidRequestError(error.message, param="address") from None
+        return _json({"address": wanted.address, "state": "connecting"})
+
+    async def _remove_worker(self, request: Request) -> Response:
+        worker = self._find(request.path_params["id"])
+        if read_flag(request, "drain"):
+            self.workers.drain(worker.address)
+            return _json({"id": request.path_params["id"], "state": "draining"})
+        self.workers.remove(worker.address)
+        return _json({"id": request.path_params["id"], "state": "removed"})
+
+    async def _set_role(self, request: Request) -> Response:
+        worker = self._find(request.path_params["id"])
+        weights = (await read_json(request, RoleChange)).chosen()
+        self.workers[worker.address].set_role(weights)
+        return _json({"id": request.path_params["id"], **describe_weights(weights)})
+
+    async def _reset_prefix_cache(self, _request: Request) -> Response:
+        for worker in self.workers.values():
+            worker.reset_prefix_cache()
         return _json({"status": "ok"})
 
-    def guarded(endpoint: Callable[[Request], Any]) -> AdminGuard:
-        return AdminGuard(request_response(endpoint), ring)
+    async def _inspect_kv(self, _request: Request) -> Response:
+        workers = self.registry.snapshot().workers
+        asked = await asyncio.gather(*(self.workers[worker.address].inspect() for worker in workers))
+        answers = [describe_kv(worker, answer) for worker, answer in zip(workers, asked, strict=True)]
+        return _json({"workers": answers, "open_tickets": self.office.num_open})
 
-    return [
-        Route("/workers", guarded(list_workers), methods=["GET"]),
-        Route("/reset_prefix_cache", guarded(reset_prefix_cache), methods=["POST"]),
-    ]
+    async def _set_fault(self, request: Request) -> Response:
+        fault = await read_json(request, Fault)
+        frame = SetFault(fault.point, fault.count, fault.argument)
+        chosen = self.registry.snapshot().workers if fault.worker is None else (self._find(fault.worker),)
+        for worker in chosen:
+            self.workers[worker.address].set_fault(frame)
+        return _json({"status": "ok", "workers": len(chosen)})
 
-
-def _describe(worker: WorkerSnapshot) -> dict[str, object]:
-    told = worker.description
-    return {
-        "id": None if told is None else told.worker_id,
-        "role": None if told is None else told.role,
-        "weights": None if told is None else _WEIGHTS[told.role],
-        "pid": None if told is None else told.pid,
-        "address": worker.address,
-        "state": worker.state,
-        "incarnation": None if told is None else told.incarnation,
-        "model": worker.model_name,
-        "in_flight": worker.in_flight,
-        "load": msgspec.structs.asdict(worker.load),
-    }
+    def _find(self, worker_id: str) -> WorkerSnapshot:
+        """The connected worker of that id, else the lost one. Raises NotFoundError."""
+        known = [
+            worker
+            for worker in self.registry.snapshot().workers
+            if worker.description is not None and worker.description.worker_id == worker_id
+        ]
+        if not known:
+            raise NotFoundError(f"there is no worker {worker_id[:200]!r}; GET /workers lists those there are")
+        return min(known, key=lambda worker: worker.state == "lost")
 
 
 def _json(value: object) -> Response:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,13 +12,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from atomesh.clock import Clock
-from atomesh.errors import ServiceUnavailableError
 from atomesh.frontend.app import create_app
 from atomesh.frontend.options import FrontendOptions
 from atomesh.mesh.backends.atom import AtomBackend
+from atomesh.mesh.backends.pool import BackendPool
 from atomesh.mesh.cluster.registry import WorkerRegistry
-from atomesh.mesh.dispatch.dispatcher import Dispatcher
-from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, admin_routes
+from atomesh.mesh.dispatch.dispatcher import DEFAULT_RULES, Dispatcher, DispatchRules
+from atomesh.mesh.dispatch.tickets import TicketOffice
+from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, AdminRoutes
 from atomesh.mesh.gateway.auth import ApiKeyGuard
 from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
@@ -31,7 +33,10 @@ CUT_S = 3.0  # from the last error frame to the closed connection
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
-    """`drain_s`: how long answers may go on after `stop`; then they end with an error."""
+    """`drain_s`: how long answers may go on after `stop`; then they end with an error.
+
+    `enable_faults`: the operator may break the workers on purpose.
+    """
 
     workers: tuple[str, ...]
     secret: bytes
@@ -41,6 +46,8 @@ class GatewayOptions:
     model_aliases: tuple[str, ...] = ()
     drain_s: float = 20.0
     frontend: FrontendOptions = field(default_factory=FrontendOptions)
+    rules: DispatchRules = DEFAULT_RULES
+    enable_faults: bool = False
 
 
 class Gateway:
@@ -54,9 +61,12 @@ class Gateway:
         self._dispatchers: list[Dispatcher] = []
         self._models = ServedModels(load_text, self._make_dispatcher, options.model_aliases)
         self.registry = WorkerRegistry(self._models.hear)
-        self._backends = {
-            address: AtomBackend(address, options.secret, self.registry, clock) for address in options.workers
-        }
+        self._office = TicketOffice(options.secret, secrets.token_hex(16))
+        self._backends = BackendPool(
+            lambda address: AtomBackend(address, options.secret, self.registry, clock), self.registry
+        )
+        for address in options.workers:
+            self._backends.add(address)
         self._server = HttpServer(self._make_app(), options.drain_s + CUT_S)
         self._stopping = asyncio.Event()
         self._abandoned = asyncio.Event()
@@ -69,8 +79,9 @@ class Gateway:
 
     async def run(self, listener: socket.socket) -> None:
         """Serve HTTP on a listening socket, which is closed in the end."""
-        background = [asyncio.create_task(backend.run()) for backend in self._backends.values()]
-        background += [asyncio.create_task(self._models.run()), asyncio.create_task(self._end())]
+        background = [
+            asyncio.create_task(work) for work in (self._backends.run(), self._models.run(), self._end())
+        ]
         server = asyncio.create_task(self._server.run_on(listener))
         try:
             await asyncio.wait((server, *background), return_when=asyncio.FIRST_COMPLETED)
@@ -96,27 +107,29 @@ class Gateway:
         except TimeoutError:
             _log.warning("requests still running after %s s are ended", self._options.drain_s)
         while True:
-            for backend in self._backends.values():
-                backend.fail_all(ServiceUnavailableError("the server is shutting down; try again later"))
+            self._backends.end_all("the server is shutting down; try again later")
             await asyncio.sleep(0.1)
 
     def _make_app(self) -> ASGIApp:
         options = self._options
-        layers = [Middleware(ApiKeyGuard, options.api_keys, (*OPEN_PATHS, *ADMIN_PATHS))]
+        guard = Middleware(ApiKeyGuard, options.api_keys, (*OPEN_PATHS, *ADMIN_PATHS), ADMIN_PREFIXES)
+        layers = [guard]
         if options.cors_origins:
             cors = Middleware(
                 CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["*"], allow_headers=["*"]
             )
             layers.insert(0, cors)
+        admin = AdminRoutes(self.registry, self._backends, self._office, options.enable_faults)
         return create_app(
             self._models,
             options.frontend,
-            routes=admin_routes(self.registry, self._backends.values(), options.admin_token),
+            routes=admin.behind(options.admin_token),
             middleware=layers,
             clock=self._clock,
         )
 
     def _make_dispatcher(self, model: str) -> Dispatcher:
-        dispatcher = Dispatcher(model, self.registry, self._backends, self._clock)
+        rules = self._options.rules
+        dispatcher = Dispatcher(model, self.registry, self._backends, self._clock, rules, self._office)
         self._dispatchers.append(dispatcher)
         return dispatcher

@@ -22,17 +22,26 @@ class KeyRing:
 
 
 class ApiKeyGuard:
-    """ASGI layer: once there are keys, every path but `open_paths` needs one of them as a Bearer token."""
+    """ASGI layer: once there are keys, every path needs one of them as a Bearer token.
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str], open_paths: Iterable[str]) -> None:
+    But not `open_paths`, nor what begins with one of `open_prefixes`: who guards those does it by itself.
+    """
+
+    def __init__(
+        self, app: ASGIApp, keys: Sequence[str], open_paths: Iterable[str], open_prefixes: Iterable[str] = ()
+    ) -> None:
         self._app = app
         self._ring = KeyRing(keys) if keys else None
         self._open_paths = frozenset(open_paths)
+        self._open_prefixes = tuple(open_prefixes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._ring is not None and scope["type"] == "http" and scope["path"] not in self._open_paths:
+        if self._ring is not None and scope["type"] == "http" and not self._is_open(scope["path"]):
             self._check(self._ring, scope)
         await self._app(scope, receive, send)
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open_paths or path.startswith(self._open_prefixes)
 
     def _check(self, ring: KeyRing, scope: Scope) -> None:
         token = bearer_token(scope)

@@ -8,6 +8,10 @@ from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.protocol.generation import TokenDelta, WireError
 
 
+def ignore(_shall_abort: bool) -> None:
+    """There is no connection to leave."""
+
+
 def delta(token: int, choice: int = 0, finished: bool = False) -> TokenDelta:
     reason = "stop" if finished else None
     return TokenDelta(request_id="r", choice=choice, token_ids=[token], finish_reason=reason)
@@ -26,7 +30,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 def test_it_ends_when_each_choice_has_finished() -> None:
     async def scenario() -> None:
-        stream = RequestStream(choices=2)
+        stream = RequestStream(2, ignore)
         stream.push([delta(1), delta(2, choice=1, finished=True)])
         assert not stream.is_over
         stream.push([delta(3, finished=True)])
@@ -39,7 +43,7 @@ def test_it_ends_when_each_choice_has_finished() -> None:
 
 def test_who_waits_is_woken() -> None:
     async def scenario() -> None:
-        stream = RequestStream(choices=1)
+        stream = RequestStream(1, ignore)
         waiting = asyncio.create_task(stream.next())
         await asyncio.sleep(0)
         stream.push([delta(1)])
@@ -59,7 +63,7 @@ def test_who_waits_is_woken() -> None:
 )
 def test_a_failure_comes_after_what_came_before_it(kind: str, expected: type[AtomeshError]) -> None:
     async def scenario() -> None:
-        stream = RequestStream(choices=1)
+        stream = RequestStream(1, ignore)
         stream.push([delta(1)])
         stream.push([failure(kind)])
         assert await stream.next() == [delta(1)]
@@ -73,10 +77,41 @@ def test_a_failure_comes_after_what_came_before_it(kind: str, expected: type[Ato
 
 def test_a_loss_after_the_end_changes_nothing() -> None:
     async def scenario() -> None:
-        stream = RequestStream(choices=1)
+        stream = RequestStream(1, ignore)
         stream.push([delta(1, finished=True)])
         stream.fail(EngineError("lost"))
         assert await stream.next() == [delta(1, finished=True)]
         assert await stream.next() is None
+
+    run(scenario)
+
+
+def test_the_prefill_leg_is_over_with_each_choices_first_token() -> None:
+    async def scenario() -> None:
+        stream = RequestStream(2, ignore, is_first_token_all=True)
+        stream.push([delta(1), delta(2, choice=1, finished=True)])
+        assert stream.is_over
+        assert [d.token_ids for d in await stream.next() or []] == [[1], [2]]
+        assert await stream.next() is None
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("is_first_token_all", "arrived", "shall_abort"),
+    [(False, [], True), (False, [delta(1, finished=True)], False), (True, [delta(1)], True)],
+    ids=["nothing yet", "all of it", "a hand-off may be under way"],
+)
+def test_aborting_tells_the_worker_only_where_it_may_still_hold_something(
+    is_first_token_all: bool, arrived: list[TokenDelta], shall_abort: bool
+) -> None:
+    async def scenario() -> None:
+        told: list[bool] = []
+        stream = RequestStream(1, told.append, is_first_token_all=is_first_token_all)
+        if arrived:
+            stream.push(arrived)
+        stream.abort()
+        stream.release()
+        assert told == [shall_abort, False]
 
     run(scenario)

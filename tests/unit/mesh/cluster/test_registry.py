@@ -1,5 +1,5 @@
 from atomesh.mesh.cluster.registry import WorkerRegistry
-from atomesh.protocol.worker import LoadReport, ModelDescription, WorkerDescription
+from atomesh.protocol.worker import PRESETS, LoadReport, ModelDescription, WorkerDescription
 
 
 def describe(incarnation: str, model: str = "m") -> WorkerDescription:
@@ -50,9 +50,59 @@ def test_snapshots_do_not_change_with_the_registry() -> None:
     registry = WorkerRegistry(lambda _: None)
     registry.expect("a")
     before = registry.snapshot()
-    registry.dispatched("a")
-    registry.dispatched("a")
-    registry.finished("a")
+    first = registry.commit("a", prefill_tokens=100, sequences=1)
+    registry.commit("a", prefill_tokens=30, sequences=2)
+    first.end()
+    first.end()
     assert (before.workers[0].in_flight, before.workers[0].dispatched) == (0, 0)
     after = registry.snapshot().workers[0]
-    assert (after.in_flight, after.dispatched) == (1, 2)
+    assert (after.in_flight, after.dispatched, after.prefill_tokens, after.sequences) == (1, 2, 30, 2)
+
+
+def test_an_answered_prompt_is_no_prefill_any_more() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    leg = registry.commit("a", prefill_tokens=100, sequences=1)
+    leg.prefilled()
+    assert (registry.snapshot().workers[0].prefill_tokens, registry.snapshot().workers[0].sequences) == (0, 1)
+    leg.end()
+    assert (registry.snapshot().workers[0].prefill_tokens, registry.snapshot().workers[0].sequences) == (0, 0)
+
+
+def test_the_operators_weights_outlive_the_worker() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    registry.connected("a", describe("1"), now=0.0)
+    assert registry.snapshot().workers[0].weights == PRESETS["unified"]
+    registry.set_weights("a", PRESETS["decode"])
+    registry.lost("a")
+    registry.connected("a", describe("2"), now=1.0)
+    assert registry.snapshot().workers[0].weights == PRESETS["decode"]
+
+
+def test_a_draining_worker_is_done_when_its_last_leg_ends() -> None:
+    done: list[str] = []
+    registry = WorkerRegistry(lambda _: None)
+    for address in ("busy", "idle"):
+        registry.expect(address)
+        registry.connected(address, describe(address), now=0.0)
+    leg = registry.commit("busy", prefill_tokens=1, sequences=1)
+    for address in ("busy", "idle"):
+        registry.drain(address, lambda name=address: done.append(name))
+    assert done == ["idle"]
+    assert registry.snapshot().ready("m") == ()
+    assert registry.snapshot().workers[0].state == "draining"
+    registry.lost("busy")
+    assert registry.snapshot().workers[0].state == "lost"
+    leg.end()
+    assert done == ["idle", "busy"]
+
+
+def test_what_a_forgotten_worker_still_says_is_ignored() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    registry.forget("a")
+    registry.heard("a", LoadReport(running=1), now=0.0)
+    registry.lost("a")
+    registry.commit("a", prefill_tokens=1, sequences=1).end()
+    assert registry.snapshot().workers == ()

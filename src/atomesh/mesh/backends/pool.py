@@ -1,0 +1,62 @@
+"""The workers that this gateway talks to: each backend with the task that keeps its connection."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+
+from atomesh.errors import ServiceUnavailableError
+from atomesh.mesh.backends.atom import AtomBackend
+from atomesh.mesh.cluster.registry import WorkerRegistry
+
+
+class BackendPool(Mapping[str, AtomBackend]):
+    """By address. Members that join while `run` runs are connected at once."""
+
+    def __init__(self, make_backend: Callable[[str], AtomBackend], registry: WorkerRegistry) -> None:
+        self._make_backend = make_backend
+        self._registry = registry
+        self._backends: dict[str, AtomBackend] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def __getitem__(self, address: str) -> AtomBackend:
+        return self._backends[address]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._backends)
+
+    def __len__(self) -> int:
+        return len(self._backends)
+
+    async def run(self) -> None:
+        """Keep all connections until cancelled."""
+        async with asyncio.TaskGroup() as self._group:
+            for address in self._backends:
+                self._keep_connected(address)
+            await asyncio.Event().wait()
+
+    def add(self, address: str) -> None:
+        """Raises ConfigurationError when `address` is none. A second call for an address changes nothing."""
+        if address in self._backends:
+            return
+        self._backends[address] = self._make_backend(address)
+        if self._group is not None:
+            self._keep_connected(address)
+
+    def remove(self, address: str) -> None:
+        """At once: what the worker still computes for us goes on elsewhere, where it can."""
+        self._backends.pop(address, None)
+        self._registry.forget(address)
+        if (task := self._tasks.pop(address, None)) is not None:
+            task.cancel()
+
+    def drain(self, address: str) -> None:
+        """Give the worker nothing new, and remove it when it has nothing left to do."""
+        self._registry.drain(address, lambda: self.remove(address))
+
+    def end_all(self, reason: str) -> None:
+        for backend in self._backends.values():
+            backend.fail_all(ServiceUnavailableError(reason))
+
+    def _keep_connected(self, address: str) -> None:
+        if self._group is not None:
+            self._tasks[address] = self._group.create_task(self._backends[address].run())

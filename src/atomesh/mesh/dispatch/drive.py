@@ -1,0 +1,87 @@
+"""One request's flow, driven: its actions carried out, the events brought back, its deltas handed on."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from atomesh.mesh.dispatch.legs import Legs
+from atomesh.mesh.dispatch.placer import Placer
+from atomesh.mesh.dispatch.tickets import TicketOffice
+from atomesh.mesh.request_flow.steps import (
+    Abort,
+    Action,
+    Emit,
+    Event,
+    Flow,
+    Mint,
+    Minted,
+    Place,
+    PlaceRest,
+    Release,
+    SendLeg,
+    Wait,
+)
+from atomesh.protocol.generation import TokenDelta
+
+if TYPE_CHECKING:
+    from atomesh.protocol.ticket import Ticket
+
+
+class Drive:
+    """Whatever ends it, each leg is released or aborted, and each ticket released, by `close`."""
+
+    def __init__(self, legs: Legs, placer: Placer, office: TicketOffice, counts: Counter[str]) -> None:
+        """`counts` hears of `retries` and `migrations`."""
+        self._legs = legs
+        self._placer = placer
+        self._office = office
+        self._counts = counts
+        self._tickets: list[Ticket] = []
+
+    async def run(self, flow: Flow[None]) -> AsyncGenerator[list[TokenDelta], None]:
+        event: Event | None = None
+        while (action := _next_action(flow, event)) is not None:
+            event = None
+            match action:
+                case Emit(deltas):
+                    if deltas:
+                        yield deltas
+                case Wait(leg):
+                    event = await self._legs.next(leg)
+                case _:
+                    event = self._carry_out(action)
+
+    def close(self) -> None:
+        self._legs.close()
+        for ticket in self._tickets:
+            self._office.release(ticket)
+
+    def _carry_out(self, action: Action) -> Event | None:
+        match action:
+            case Place():
+                self._counts["retries"] += bool(action.excluded)
+                self._legs.forget_expected()
+                return self._placer.place(action)
+            case PlaceRest():
+                self._counts["migrations"] += 1
+                self._legs.forget_expected()
+                return self._placer.place_rest(action)
+            case Mint(request_id, prefill, decode):
+                ticket = self._office.mint(request_id, prefill, decode)
+                self._tickets.append(ticket)
+                self._legs.expect(decode)
+                return Minted(ticket)
+            case SendLeg():
+                self._legs.send(action)
+            case Release(leg):
+                self._legs.release(leg)
+            case Abort(leg):
+                self._legs.abort(leg)
+        return None
+
+
+def _next_action(flow: Flow[None], event: Event | None) -> Action | None:
+    try:
+        return flow.send(event)
+    except StopIteration:
+        return None

@@ -1,0 +1,115 @@
+"""The legs of one request that are under way: sent, listened to, and let go of without fail."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from atomesh.errors import AtomeshError, EngineError
+from atomesh.mesh.backends.worker_lost import WorkerLostError
+from atomesh.mesh.cluster.registry import Commitment, WorkerRegistry
+from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.request_flow.steps import Arrived, LegFailed, SendLeg
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
+
+
+class LegStream(Protocol):
+    async def next(self) -> list[TokenDelta] | None:
+        """The next step's deltas; None at the end.
+
+        Raises AtomeshError when the leg has failed, WorkerLostError when its worker is gone.
+        """
+        ...
+
+    def release(self) -> None:
+        """Nobody listens any more, and the worker has nothing left to do."""
+        ...
+
+    def abort(self) -> None:
+        """Nobody listens any more, and the worker shall forget the leg. Harmless when it is over."""
+        ...
+
+
+class Backend(Protocol):
+    def submit(self, request: GenerationRequest, leg: Leg | None) -> LegStream:
+        """Send a leg to the worker; without a connection its stream fails with WorkerLostError."""
+        ...
+
+
+class RemovedWorker:
+    """The backend, and the stream, of a worker that left the mesh between two legs."""
+
+    def submit(self, _request: GenerationRequest, _leg: Leg | None) -> "RemovedWorker":
+        return self
+
+    async def next(self) -> list[TokenDelta] | None:
+        raise WorkerLostError
+
+    def release(self) -> None:
+        """There is nobody to tell."""
+
+    def abort(self) -> None:
+        """There is nobody to tell."""
+
+
+class Legs:
+    """`close` aborts what is still open."""
+
+    def __init__(self, registry: WorkerRegistry, backends: Mapping[str, Backend]) -> None:
+        self._registry = registry
+        self._backends = backends
+        self._open: dict[SendLeg, tuple[LegStream, Commitment]] = {}
+        self._expected: list[Commitment] = []
+
+    def expect(self, worker: WorkerSnapshot) -> None:
+        """A leg will be sent to this worker later: it counts as work from now on."""
+        self._expected.append(self._registry.commit(worker.address, prefill_tokens=0, sequences=1))
+
+    def forget_expected(self) -> None:
+        for commitment in self._expected:
+            commitment.end()
+        self._expected.clear()
+
+    def send(self, leg: SendLeg) -> None:
+        address, request = leg.worker.address, leg.request
+        is_decode = isinstance(leg.leg, DecodeLeg)
+        backend = self._backends.get(address, RemovedWorker())
+        commitment = self._registry.commit(
+            address,
+            prefill_tokens=0 if is_decode else len(request.prompt_token_ids),
+            sequences=request.n,
+        )
+        self._open[leg] = (backend.submit(request, leg.leg), commitment)
+        if is_decode:
+            self.forget_expected()
+
+    async def next(self, leg: SendLeg) -> Arrived | LegFailed:
+        stream, commitment = self._open[leg]
+        try:
+            deltas = await stream.next()
+        except WorkerLostError as error:
+            return self._failed(leg, error, is_lost=True)
+        except AtomeshError as error:
+            return self._failed(leg, error, is_lost=False)
+        if deltas is None:
+            early = EngineError("the worker ended the answer before it was complete; try again")
+            return self._failed(leg, early, is_lost=False)
+        commitment.prefilled()
+        return Arrived(deltas)
+
+    def release(self, leg: SendLeg) -> None:
+        stream, commitment = self._open.pop(leg)
+        stream.release()
+        commitment.end()
+
+    def abort(self, leg: SendLeg) -> None:
+        stream, commitment = self._open.pop(leg)
+        stream.abort()
+        commitment.end()
+
+    def close(self) -> None:
+        for leg in tuple(self._open):
+            self.abort(leg)
+        self.forget_expected()
+
+    def _failed(self, leg: SendLeg, error: AtomeshError, *, is_lost: bool) -> LegFailed:
+        self.release(leg)
+        return LegFailed(leg.worker, error, is_lost)

@@ -1,0 +1,71 @@
+"""What an operator may ask, parsed: bodies of the admin routes."""
+
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from atomesh.errors import InvalidRequestError, RequestTooLargeError
+from atomesh.protocol.worker import PRESETS, Role, RoleWeights
+
+MAX_BODY_BYTES = 64 * 1024
+MAX_WEIGHT = 1000.0
+B = TypeVar("B", bound=msgspec.Struct)
+
+
+class RoleChange(msgspec.Struct, frozen=True):
+    """A preset's name, or both weights."""
+
+    role: Role | None = None
+    weights: RoleWeights | None = None
+
+    def chosen(self) -> RoleWeights:
+        """Raises InvalidRequestError unless exactly one of the two is given, in range."""
+        if (self.role is None) == (self.weights is None):
+            raise InvalidRequestError('send either {"role": …} or {"weights": {"prefill": …, "decode": …}}')
+        if self.role is not None:
+            return PRESETS[self.role]
+        weights = self.weights or RoleWeights()
+        for name in ("prefill", "decode"):
+            if not 0.0 <= getattr(weights, name) <= MAX_WEIGHT:
+                raise InvalidRequestError(
+                    f"weights.{name} is {getattr(weights, name)}; it must lie in [0, {MAX_WEIGHT:g}]",
+                    param=f"weights.{name}",
+                )
+        return weights
+
+
+class NewWorker(msgspec.Struct, frozen=True):
+    """`address` as for `--worker`: HOST:PORT or unix:PATH."""
+
+    address: str
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """`worker` is its id; without one, all workers get the fault. `count` 0 disarms the point."""
+
+    point: str
+    count: int = 1
+    argument: float = 0.0
+    worker: str | None = None
+
+
+async def read_json(request: Request, kind: type[B]) -> B:
+    """Raises RequestTooLargeError, and InvalidRequestError for a body that is not of this kind."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise RequestTooLargeError(f"the body is longer than {MAX_BODY_BYTES} bytes; send a shorter one")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"the body is not what this route takes: {error}") from None
+
+
+def read_flag(request: Request, name: str) -> bool:
+    """A query parameter that is true or false; false when absent."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false", "1", "0"):
+        raise InvalidRequestError(f"{name} is {text[:50]!r}; write true or false", param=name)
+    return text in ("true", "1")

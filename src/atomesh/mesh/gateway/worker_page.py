@@ -1,0 +1,56 @@
+"""Workers as the operator sees them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, layout_difference
+from atomesh.protocol.frames import Inspected
+from atomesh.protocol.worker import RoleWeights, nearest_role
+
+
+def describe_workers(cluster: ClusterSnapshot) -> list[dict[str, Any]]:
+    return [_describe(worker, cluster.workers) for worker in cluster.workers]
+
+
+def describe_weights(weights: RoleWeights) -> dict[str, Any]:
+    return {"role": nearest_role(weights), "weights": msgspec.structs.asdict(weights)}
+
+
+def describe_kv(worker: WorkerSnapshot, answer: Inspected | None) -> dict[str, Any]:
+    """Every block by state and owner; null counts from a worker that did not answer."""
+    return {
+        "id": _id(worker),
+        "state": worker.state,
+        "total": None if answer is None else answer.total,
+        "states": None if answer is None else answer.states,
+        "owners": None if answer is None else answer.owners,
+    }
+
+
+def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot]) -> dict[str, Any]:
+    told = worker.description
+    return {
+        "id": _id(worker),
+        **({"role": None, "weights": None} if told is None else describe_weights(worker.weights)),
+        "pid": None if told is None else told.pid,
+        "address": worker.address,
+        "state": worker.state,
+        "incarnation": None if told is None else told.incarnation,
+        "model": worker.model_name,
+        "in_flight": worker.in_flight,
+        "load": msgspec.structs.asdict(worker.load),
+        "incompatible": _incompatible(worker, cluster),
+    }
+
+
+def _incompatible(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot]) -> list[dict[str, Any]]:
+    """The workers of the same model that cannot use its KV, and the field that differs."""
+    same_model = (other for other in cluster if other.model_name == worker.model_name)
+    found = ((_id(other), layout_difference(worker, other)) for other in same_model)
+    return [{"worker": other, "difference": reason} for other, reason in found if reason is not None]
+
+
+def _id(worker: WorkerSnapshot) -> str | None:
+    return None if worker.description is None else worker.description.worker_id

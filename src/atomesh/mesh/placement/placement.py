@@ -1,0 +1,141 @@
+"""Which worker, or which pair, serves a request.
+
+A request goes where the least work lies before it, per role weight: wholly to one worker, or its prompt to
+one and its answer to another. Work is counted in prompt tokens; a sequence is SEQUENCE_TOKENS of them.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from atomesh.errors import ServiceUnavailableError
+from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, can_hand_off, layout_difference
+from atomesh.protocol.generation import GenerationRequest
+
+FRESH_S = 1.0
+SEQUENCE_TOKENS = 32
+HANDOFF_TOKENS = 64  # what a hand-off costs in itself, so that equals keep their requests whole
+RETRY_AFTER_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Unified:
+    """All of it on one worker; `is_fallback` when only because no pair could be had."""
+
+    worker: WorkerSnapshot
+    is_fallback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillDecode:
+    prefill: WorkerSnapshot
+    decode: WorkerSnapshot
+
+
+Placement = Unified | PrefillDecode
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRules:
+    """With `require_disaggregation`, no worker does both prefill and decode of a request."""
+
+    require_disaggregation: bool = False
+
+
+def candidates(
+    model: str, cluster: ClusterSnapshot, now: float, excluded: Collection[str] = ()
+) -> tuple[WorkerSnapshot, ...]:
+    """The ready workers that are not excluded, by incarnation, and not parked with both weights at 0.
+
+    One silent for more than FRESH_S, which may hang, is among them only when all are silent. Raises
+    ServiceUnavailableError when there is none.
+    """
+    ready = [
+        worker
+        for worker in cluster.ready(model)
+        if worker.incarnation not in excluded and (worker.weights.prefill or worker.weights.decode)
+    ]
+    fresh = tuple(worker for worker in ready if now - worker.heard_at <= FRESH_S)
+    if not ready:
+        raise ServiceUnavailableError(
+            f"no worker is ready to serve {model!r} yet; try again in a few seconds",
+            retry_after_s=RETRY_AFTER_S,
+        )
+    return fresh or tuple(ready)
+
+
+def place(request: GenerationRequest, workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> Placement:
+    """The cheapest placement on `workers`, which are `candidates`.
+
+    Raises ServiceUnavailableError when disaggregation is required and cannot be had, and when there are
+    workers for both roles but none of them could use the other's KV.
+    """
+    return _cheapest(options(workers, rules), len(request.prompt_token_ids), request.n)
+
+
+def place_rest(
+    workers: Iterable[WorkerSnapshot], like: WorkerSnapshot, num_tokens: int, choices: int
+) -> WorkerSnapshot:
+    """Who goes on with an answer that `like` has begun: anybody, but those with other weights.
+
+    Raises ServiceUnavailableError when there is nobody.
+    """
+    same = [worker for worker in workers if layout_difference(worker, like) is None]
+    decoders = [worker for worker in same if worker.weights.decode] or same
+    if not decoders:
+        raise ServiceUnavailableError("no other worker can go on with this answer; send the request again")
+    return min(decoders, key=lambda worker: _cost(Unified(worker, is_fallback=True), num_tokens, choices))
+
+
+def options(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> list[Placement]:
+    """Every placement that the roles allow, and if there is none, those that they do not. Never empty.
+
+    Raises ServiceUnavailableError as `place`.
+    """
+    both = [(p, d) for p in workers if p.weights.prefill for d in workers if d.weights.decode and d is not p]
+    apart: list[Placement] = [PrefillDecode(p, d) for p, d in both if can_hand_off(p, d)]
+    whole: list[Placement] = [Unified(w) for w in workers if w.weights.prefill and w.weights.decode]
+    if rules.require_disaggregation:
+        whole = []
+    if apart or whole:
+        return apart + whole
+    if (reason := _mismatch(both)) is not None:
+        raise ServiceUnavailableError(
+            f"the prefill and the decode worker cannot share KV: {reason}; start both with the same flags"
+        )
+    if rules.require_disaggregation:
+        raise ServiceUnavailableError(
+            "prefill and decode must run on different workers, and no such pair is ready; try again soon",
+            retry_after_s=RETRY_AFTER_S,
+        )
+    local = [worker for worker in workers if worker.weights.decode] or workers
+    return [Unified(worker, is_fallback=True) for worker in local]
+
+
+def _mismatch(pairs: Iterable[tuple[WorkerSnapshot, WorkerSnapshot]]) -> str | None:
+    reasons = (layout_difference(prefill, decode) for prefill, decode in pairs)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _cheapest(placements: Sequence[Placement], num_tokens: int, choices: int) -> Placement:
+    return min(placements, key=lambda placement: _cost(placement, num_tokens, choices))
+
+
+def _cost(placement: Placement, num_tokens: int, choices: int) -> tuple[float, int]:
+    """In prompt tokens; ties go to those who were given the fewest requests so far."""
+    decode_tokens = choices * SEQUENCE_TOKENS
+    match placement:
+        case PrefillDecode(prefill, decode):
+            tokens = (_work(prefill) + num_tokens) / prefill.weights.prefill
+            tokens += (_work(decode) + decode_tokens) / decode.weights.decode + HANDOFF_TOKENS
+            return tokens, prefill.dispatched + decode.dispatched
+        case Unified(worker, is_fallback):
+            weights = worker.weights
+            tokens = (_work(worker) + num_tokens) / (1.0 if is_fallback else weights.prefill)
+            tokens += (_work(worker) + decode_tokens) / (1.0 if is_fallback else weights.decode)
+            return tokens, worker.dispatched
+
+
+def _work(worker: WorkerSnapshot) -> int:
+    """What lies before a new request: what we have sent, or what the worker reports if that is more."""
+    sequences = max(worker.sequences, worker.load.running + worker.load.waiting)
+    return worker.prefill_tokens + sequences * SEQUENCE_TOKENS

@@ -1,0 +1,199 @@
+"""A request's way through the workers, without a socket: generators that yield actions and receive events.
+
+    request_flow ── place ──▶ unified_flow                                    ──▶ over
+         ▲                 ╲▶ prefill_decode_flow: P, the first tokens, then D ──▶ over
+         ├── once more, before the first token ◀── failed
+         ╰── rest_flow, after it, elsewhere    ◀──╯
+
+The inner flows return None when the answer is complete, and what stopped them otherwise.
+"""
+
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from typing import Literal
+
+from atomesh.errors import EngineError
+from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.placement.placement import Placement, PrefillDecode, Unified
+from atomesh.mesh.request_flow.answer import Answer
+from atomesh.mesh.request_flow.retry import Failures
+from atomesh.mesh.request_flow.steps import (
+    Abort,
+    Arrived,
+    Emit,
+    Event,
+    Flow,
+    LegFailed,
+    Mint,
+    Minted,
+    Nowhere,
+    Place,
+    Placed,
+    PlaceRest,
+    Release,
+    SendLeg,
+    Wait,
+)
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg, ServingPath
+from atomesh.protocol.ticket import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRules:
+    """`on_transfer_failure`: whether a decode worker computes KV that did not arrive, or gives up."""
+
+    on_transfer_failure: Literal["recompute", "fail"] = "recompute"
+
+
+def request_flow(request: GenerationRequest, rules: FlowRules) -> Flow[None]:
+    """The whole way of a request. Raises the AtomeshError that the client shall see."""
+    answer, failures = Answer(request), Failures()
+    while not answer.is_over:
+        placement = yield from _place(answer, failures)
+        failure = yield from _serve(answer, placement, rules)
+        if failure is not None:
+            failures.note(failure, answer)
+
+
+def unified_flow(answer: Answer, worker: WorkerSnapshot, path: ServingPath) -> Flow[LegFailed | None]:
+    """All of it on one worker."""
+    leg = SendLeg(worker, answer.next_attempt(), None)
+    yield leg
+    return (yield from _stream(answer, leg, path))
+
+
+def prefill_decode_flow(answer: Answer, pair: PrefillDecode, rules: FlowRules) -> Flow[LegFailed | None]:
+    """The first token of each choice from one worker, the others from another; the KV moves between them.
+
+    The client has the first tokens before decode is asked for more: one that stops there never asks.
+    """
+    request = answer.next_attempt()
+    if request.sampling.max_tokens <= 1:
+        whole = SendLeg(pair.prefill, request, None)
+        yield whole
+        return (yield from _stream(answer, whole, "prefill-decode"))
+    ticket = yield from _mint(request, pair)
+    prefill = SendLeg(
+        pair.prefill, request, PrefillLeg(ticket=ticket, decode_address=_kv_address(pair.decode))
+    )
+    yield prefill
+    failure = yield from _first_tokens(answer, prefill)
+    if failure is not None or answer.is_over:
+        return failure
+    leg = DecodeLeg(
+        outputs=answer.open_outputs(),
+        ticket=ticket,
+        prefill_address=_kv_address(pair.prefill),
+        on_failure=rules.on_transfer_failure,
+    )
+    return (yield from _decode(answer, prefill, SendLeg(pair.decode, request, leg)))
+
+
+def rest_flow(answer: Answer, worker: WorkerSnapshot) -> Flow[LegFailed | None]:
+    """What is missing of an answer, from its tokens alone."""
+    leg = SendLeg(worker, answer.next_attempt(), DecodeLeg(outputs=answer.open_outputs()))
+    yield leg
+    event = yield from _first_step(leg)
+    if isinstance(event, LegFailed):
+        return event
+    yield Emit(answer.take(event.deltas, "recomputed"))
+    return (yield from _stream(answer, leg, "recomputed"))
+
+
+def _serve(answer: Answer, placement: Placement, rules: FlowRules) -> Flow[LegFailed | None]:
+    match placement:
+        case PrefillDecode():
+            return (yield from prefill_decode_flow(answer, placement, rules))
+        case Unified(worker) if answer.has_begun:
+            return (yield from rest_flow(answer, worker))
+        case Unified(worker, is_fallback):
+            path: ServingPath = "local-prefill" if is_fallback else "unified"
+            return (yield from unified_flow(answer, worker, path))
+
+
+def _place(answer: Answer, failures: Failures) -> Flow[Placement]:
+    if answer.has_begun and failures.last is not None:
+        event = yield PlaceRest(
+            failures.last.worker, answer.num_tokens, len(answer.outputs), failures.excluded
+        )
+    else:
+        event = yield Place(answer.request, failures.excluded)
+    match event:
+        case Placed(placement):
+            return placement
+        case Nowhere(error):
+            raise error if failures.last is None else failures.final_error(answer)
+        case _:
+            raise _unexpected(event)
+
+
+def _mint(request: GenerationRequest, pair: PrefillDecode) -> Flow[Ticket]:
+    match (yield Mint(request.request_id, pair.prefill, pair.decode)):
+        case Minted(ticket):
+            return ticket
+        case event:
+            raise _unexpected(event)
+
+
+def _wait(leg: SendLeg) -> Flow[Arrived | LegFailed]:
+    event = yield Wait(leg)
+    if isinstance(event, Arrived | LegFailed):
+        return event
+    raise _unexpected(event)
+
+
+def _stream(answer: Answer, leg: SendLeg, path: ServingPath) -> Flow[LegFailed | None]:
+    """Until the answer is over or the leg fails."""
+    while not answer.is_over:
+        event = yield from _wait(leg)
+        if isinstance(event, LegFailed):
+            return event
+        yield Emit(answer.take(event.deltas, path))
+    yield Release(leg)
+    return None
+
+
+def _first_tokens(answer: Answer, prefill: SendLeg) -> Flow[LegFailed | None]:
+    """All first tokens at once, so that a failure between them can still be tried again."""
+    arrived = Arrived([])
+    while len({delta.choice for delta in arrived.deltas}) < answer.request.n:
+        event = yield from _wait(prefill)
+        if isinstance(event, LegFailed):
+            return event
+        arrived = Arrived(arrived.deltas + event.deltas)
+    yield Emit(answer.take(arrived.deltas, "prefill-decode"))
+    if answer.is_over:
+        yield Release(prefill)
+    return None
+
+
+def _decode(answer: Answer, prefill: SendLeg, decode: SendLeg) -> Flow[LegFailed | None]:
+    """What prefill still holds for the hand-off is let go when decode has no more need of it."""
+    yield decode
+    event = yield from _first_step(decode)
+    if isinstance(event, LegFailed):
+        yield Abort(prefill)
+        return event
+    sources = {delta.kv_source for delta in event.deltas}
+    path: ServingPath = "recomputed" if "recomputed" in sources else "prefill-decode"
+    yield Release(prefill) if sources == {"transferred"} else Abort(prefill)
+    yield Emit(answer.take(event.deltas, path))
+    return (yield from _stream(answer, decode, path))
+
+
+def _first_step(leg: SendLeg) -> Flow[Arrived | LegFailed]:
+    """A decode leg's first; an error in its place that is not the engine's own is a refusal."""
+    event = yield from _wait(leg)
+    if isinstance(event, LegFailed) and not event.is_lost and not isinstance(event.error, EngineError):
+        return replaced(event, is_refusal=True)
+    return event
+
+
+def _kv_address(worker: WorkerSnapshot) -> str:
+    if worker.description is None or worker.description.kv_address is None:
+        raise AssertionError("a worker without a KV plane was placed in a pair")
+    return worker.description.kv_address
+
+
+def _unexpected(event: Event | None) -> AssertionError:
+    return AssertionError(f"a flow that did not ask for it heard {event!r:.200}")

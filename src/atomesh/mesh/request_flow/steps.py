@@ -1,0 +1,121 @@
+"""What a request's flow asks for, and what it hears in return: `event = yield action`.
+
+    action         event
+    Place          Placed or Nowhere
+    PlaceRest      Placed (a Unified) or Nowhere
+    Mint           Minted
+    SendLeg        None: the leg is on its way, and is named by this very object from now on
+    Wait           Arrived or LegFailed
+    Emit           None, once the client's side has taken it
+    Release        None: the worker has nothing left to do for the leg
+    Abort          None: the worker is told to forget the leg
+
+Whoever drives a flow aborts the legs that are still open when it ends, however it ends.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from atomesh.errors import AtomeshError
+from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.placement.placement import Placement
+from atomesh.protocol.generation import GenerationRequest, Leg, TokenDelta
+from atomesh.protocol.ticket import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Find workers for a whole request, none of them of the `excluded` incarnations."""
+
+    request: GenerationRequest
+    excluded: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRest:
+    """Find a worker that can go on with what `like` has begun; `num_tokens` are there already."""
+
+    like: WorkerSnapshot
+    num_tokens: int
+    choices: int
+    excluded: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Mint:
+    """A ticket for one attempt's hand-off; it is released when the flow ends."""
+
+    request_id: str
+    prefill: WorkerSnapshot
+    decode: WorkerSnapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SendLeg:
+    """`leg` is None for a whole request."""
+
+    worker: WorkerSnapshot
+    request: GenerationRequest
+    leg: Leg | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    leg: SendLeg
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    deltas: list[TokenDelta]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    leg: SendLeg
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    leg: SendLeg
+
+
+Action = Place | PlaceRest | Mint | SendLeg | Wait | Emit | Release | Abort
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    error: AtomeshError
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    deltas: list[TokenDelta]
+
+
+@dataclass(frozen=True, slots=True)
+class LegFailed:
+    """The worker's own error; with `is_lost` the worker itself is gone, and `error` says so.
+
+    `is_refusal`: a decode leg was turned away before its first token.
+    """
+
+    worker: WorkerSnapshot
+    error: AtomeshError
+    is_lost: bool = False
+    is_refusal: bool = False
+
+
+Event = Placed | Nowhere | Minted | Arrived | LegFailed
+T = TypeVar("T")
+Flow = Generator[Action, Event | None, T]
