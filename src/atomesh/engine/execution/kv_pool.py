@@ -1,11 +1,13 @@
 """The memory of all KV blocks of an engine."""
 
 import ctypes
+import math
 import threading
 
 import torch
 
 from atomesh.engine.attention.paged_kv import PagedKV
+from atomesh.kv_transfer.pool_memory import PoolMemory
 from atomesh.model_files.config import ModelConfig
 
 SLICE_BYTES = 32 * 2**20
@@ -14,7 +16,10 @@ PAUSE_S = 0.02
 
 
 class KVPool:
-    """`storage` [num_blocks, layers, 2, kv_heads, block_size, head_dim], zero at first."""
+    """`storage` [num_blocks, layers, 2, kv_heads, block_size, head_dim], zero at first.
+
+    `memory` is the same bytes, one block after the other, for the KV transport; None on a device of its own.
+    """
 
     def __init__(
         self,
@@ -24,11 +29,13 @@ class KVPool:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self.storage = torch.zeros(
-            (num_blocks, config.num_layers, 2, config.num_kv_heads, block_size, config.head_dim),
-            dtype=dtype,
-            device=device,
-        )
+        shape = (config.num_layers, 2, config.num_kv_heads, block_size, config.head_dim)
+        self.memory: PoolMemory | None = None
+        if device.type == "cpu":
+            self.memory = PoolMemory(num_blocks, math.prod(shape) * dtype.itemsize)
+            self.storage = torch.frombuffer(self.memory.view, dtype=dtype).view(num_blocks, *shape)
+        else:
+            self.storage = torch.zeros((num_blocks, *shape), dtype=dtype, device=device)
         self.paged = PagedKV(self.storage)
         self._closed = threading.Event()
         self._toucher: threading.Thread | None = None
@@ -44,6 +51,8 @@ class KVPool:
         self._closed.set()
         if self._toucher is not None:
             self._toucher.join()
+        if self.memory is not None:
+            self.memory.close()
 
     def _touch(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)

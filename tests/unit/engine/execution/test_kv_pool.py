@@ -64,3 +64,29 @@ def test_a_device_without_pages_is_not_touched() -> None:
     pool.touch_in_background()
     assert touchers() == []
     pool.close()
+
+
+def test_the_transport_sees_the_same_bytes() -> None:
+    pool = make_pool(5)
+    assert pool.memory is not None
+    assert (pool.memory.num_blocks, pool.memory.block_bytes) == (5, 3 * 2 * 2 * 32 * 16 * 4)
+
+    pool.storage[3] = torch.arange(pool.storage[3].numel()).view_as(pool.storage[3])
+
+    assert bytes(pool.memory.block(3)) == pool.storage[3].numpy().tobytes()
+    assert not any(pool.memory.block(2))
+    pool.close()
+
+
+def test_bytes_that_arrive_are_the_models() -> None:
+    pool = make_pool(5)
+    assert pool.memory is not None
+    pool.memory.block(4)[:] = torch.full(pool.storage[4].shape, 7.5).numpy().tobytes()
+    assert torch.all(pool.storage[4] == 7.5)
+    pool.close()
+
+
+def test_a_device_of_its_own_has_no_bytes_to_offer() -> None:
+    pool = make_pool(2, "meta")
+    assert pool.memory is None
+    pool.close()
