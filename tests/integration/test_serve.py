@@ -255,7 +255,7 @@ def test_what_is_no_model_ends_it_with_a_reason(tmp_path: Path) -> None:
         assert served.process.returncode == 1
         assert output == ""
         assert "there is no model" in errors
-        assert "the worker 0 ended with status 78" in errors
+        assert "the worker unified-0 ended with status 78" in errors
 
 
 def test_a_killed_supervisor_leaves_no_child(model: Path, tmp_path: Path) -> None:

@@ -28,14 +28,14 @@ from atomesh.cli.flags import (
     to_argv,
 )
 from atomesh.cli.gateway import admin_token, http_listener
+from atomesh.cli.pools import Pools, Seat, choose_pools
 from atomesh.cli.process import log_to_stderr, on_stop_signals
 from atomesh.cli.readiness import ServerAddress, reachable_host, wait_until_ready
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.cli.supervisor import ChildSpec, Supervisor
-from atomesh.errors import ConfigurationError
 
-MAX_WORKERS = 64
 STOP_S = 5.0  # beyond the time for draining
+PREFILL_NICENESS = 5  # a gateway without a core of its own runs where prefill does, and goes first there
 
 
 def serve(
@@ -44,7 +44,9 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    unified: int = 1,
+    prefill: int | None = None,
+    decode: int | None = None,
+    unified: int | None = None,
     served_model_name: tuple[str, ...] = (),
     api_key: tuple[str, ...] = (),
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -63,8 +65,14 @@ def serve(
         Address to listen on; 0.0.0.0 for all of this machine's.
     port
         Port to listen on; 0 for any free one.
+    prefill
+        Number of workers that compute prompts and hand their KV to a decode worker.
+    decode
+        Number of workers that generate the answers' tokens from there. With only one of the two given, the
+        other is 1.
     unified
-        Number of workers that each do both prefill and decode; they share the cores.
+        Number of workers that each do both prefill and decode; by default 1, and 0 when one of the other two
+        is given. All workers share out the cores.
     served_model_name
         Name of the model for clients; repeat for further names. By default the model's own.
     api_key
@@ -74,8 +82,7 @@ def serve(
         Write one JSON document to stdout, once ready, instead of text.
     """
     log_to_stderr(process.log_level)
-    if not 1 <= unified <= MAX_WORKERS:
-        raise ConfigurationError(f"--unified is {unified}; it must lie between 1 and {MAX_WORKERS}")
+    pools = choose_pools(prefill, decode, unified)
     keys = environment.api_keys(api_key)
     cluster_secret(process.secret_file, environment.home())
     admin_token(gateway.admin_token_file, environment.home())
@@ -83,8 +90,9 @@ def serve(
     server = ServerAddress(reachable_host(host), listener.getsockname()[1], next(iter(keys), None))
     with _socket_directory() as sockets:
         flags = _Flags(model, served_model_name, keys, engine, gateway, process)
-        addresses = [f"unix:{sockets}/worker-{index}.sock" for index in range(unified)]
-        specs = [_gateway(flags, addresses, listener), *_workers(flags, addresses)]
+        workers = _workers(flags, pools, sockets)
+        addresses = [f"unix:{_socket(sockets, seat)}" for seat in pools.seats]
+        specs = [_gateway(flags, addresses, listener), *workers]
         return asyncio.run(_supervise(specs, listener, server, json))
 
 
@@ -116,30 +124,41 @@ def _gateway(flags: _Flags, workers: list[str], listener: socket.socket) -> Chil
     )
 
 
-def _workers(flags: _Flags, addresses: list[str]) -> list[ChildSpec]:
-    shares = share_cores(usable_cores(), len(addresses))
+def _workers(flags: _Flags, pools: Pools, sockets: Path) -> list[ChildSpec]:
+    shares = share_cores(usable_cores(), pools.total)
     return [
         ChildSpec(
-            name=f"worker {index}",
-            words=["worker", *_worker_words(flags, index, address, shares)],
+            name=f"worker {seat.worker_id}",
+            words=["worker", *_worker_words(flags, seat, sockets), *_place(pools, seat, share)],
             stop_s=STOP_S,
         )
-        for index, address in enumerate(addresses)
+        for seat, share in zip(pools.seats, shares, strict=True)
     ]
 
 
-def _worker_words(flags: _Flags, index: int, address: str, shares: list[CoreShare]) -> list[str]:
-    pinned = shares[index] if len(shares) > 1 else ()
+def _worker_words(flags: _Flags, seat: Seat, sockets: Path) -> list[str]:
     return [
         *([flags.model] if flags.model is not None else []),
-        f"--listen={address}",
-        f"--worker-id=unified-{index}",
+        f"--listen=unix:{_socket(sockets, seat)}",
+        f"--role={seat.role}",
+        f"--worker-id={seat.worker_id}",
         "--drain-timeout=1",
         *(f"--served-model-name={name}" for name in flags.names[:1]),
-        *(f"--cores={core}" for core in pinned),
         *to_argv(flags.engine),
         *to_argv(flags.process),
     ]
+
+
+def _place(pools: Pools, seat: Seat, share: CoreShare) -> list[str]:
+    """A worker alone takes all cores."""
+    if pools.total == 1:
+        return []
+    yields = [f"--niceness={PREFILL_NICENESS}"] if seat.role == "prefill" else []
+    return [*(f"--cores={core}" for core in share), *yields]
+
+
+def _socket(sockets: Path, seat: Seat) -> Path:
+    return sockets / f"{seat.worker_id}.sock"
 
 
 async def _supervise(

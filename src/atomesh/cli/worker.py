@@ -4,12 +4,12 @@ import logging
 import os
 import secrets
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from atomesh.cli import environment
-from atomesh.cli.core_shares import usable_cores
+from atomesh.cli.compute_share import claim_cores
 from atomesh.cli.flags import ENGINE_DEFAULTS, PROCESS_DEFAULTS, EngineFlags, ProcessFlags
 from atomesh.cli.model_progress import show_progress
 from atomesh.cli.process import die_with, end_on_sigterm, log_to_stderr, on_stop_signals, run_async
@@ -20,7 +20,7 @@ from atomesh.engine.worker import Worker, WorkerOptions
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.model_files.resolve import resolve_model
 from atomesh.protocol.address import parse_address
-from atomesh.protocol.worker import WorkerDescription
+from atomesh.protocol.worker import Role, WorkerDescription
 
 if TYPE_CHECKING:
     from atomesh.engine.engine import Engine
@@ -36,10 +36,11 @@ def worker(
     /,
     *,
     listen: str = "127.0.0.1:8100",
-    role: Literal["unified"] = "unified",
+    role: Role = "unified",
     served_model_name: str | None = None,
     worker_id: str | None = None,
     cores: tuple[int, ...] = (),
+    niceness: Annotated[int, Parameter(show=False)] = 0,
     drain_timeout: float = 20.0,
     engine: EngineFlags = ENGINE_DEFAULTS,
     process: ProcessFlags = PROCESS_DEFAULTS,
@@ -54,7 +55,8 @@ def worker(
     listen
         Where to listen: HOST:PORT or unix:PATH.
     role
-        What this worker does; unified is both prefill and decode.
+        What this worker is offered at first; unified is both prefill and decode. The operator can change it
+        while it runs.
     served_model_name
         Name of the model for clients; by default the model's own.
     worker_id
@@ -68,7 +70,7 @@ def worker(
     end_on_sigterm()
     log_to_stderr(process.log_level)
     address = parse_address(listen)
-    threads = _claim_cores(cores, engine.threads)
+    threads = claim_cores(cores, engine.threads, niceness)
     secret = cluster_secret(process.secret_file, environment.home())
     made = _build(model, served_model_name, secret, engine.to_options(threads))
     description = WorkerDescription(
@@ -81,15 +83,6 @@ def worker(
     run_async(lambda: _serve(made, WorkerOptions(Identity(secret, description), address, drain_timeout)))
     made.close()
     return 0
-
-
-def _claim_cores(cores: tuple[int, ...], threads: int | None) -> int:
-    """Settle where and how wide to compute; before torch is imported, for its thread pools read this once."""
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-    width = threads or len(cores) or len(usable_cores())
-    os.environ["OMP_NUM_THREADS"] = str(width)
-    return width
 
 
 def _build(model: str | None, served_name: str | None, secret: bytes, options: "EngineOptions") -> "Engine":
