@@ -165,7 +165,7 @@ def parse_options() -> argparse.Namespace:
     add("--stream-prompt", type=int, default=64, help="tokens of a stream's prompt")
     add("--stream-tokens", type=int, default=7000, help="tokens of a stream, more than it gets to")
     add("--prompts", type=int, nargs="+", default=[4096, 2048, 6144, 3072], help="tokens of the long prompts")
-    add("--answer", type=int, default=8, help="tokens of a long prompt's answer")
+    add("--answer", type=int, default=8, help="tokens of a long prompt's answer, 2 or more")
     add("--every", type=float, help="seconds between two long prompts, instead of --busy")
     add("--busy", type=float, default=0.75, help="share of the time that one prompt at a time would take")
     add("--idle", type=float, default=10.0, help="seconds without a long prompt, before and after")

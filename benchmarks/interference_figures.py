@@ -48,7 +48,8 @@ class Gap:
 class Figures:
     """One run of one shape, or what several come to: seconds, and tokens a second of all streams together.
 
-    `total_tokens_s` counts prompt and stream tokens from the first long prompt's arrival to the last one's
+    `second_token_s` is how long after its first a long prompt's second token comes: across a hand-off, where
+    there is one. `total_tokens_s` counts prompt and stream tokens from the first long prompt's arrival to the last one's
     first token.
     """
 
@@ -63,6 +64,7 @@ class Figures:
     ttft_alone_s: float
     ttft_beside_s: float
     ttft_beside_max_s: float
+    second_token_s: float
     generator_share: float
 
     @property
@@ -102,6 +104,7 @@ def figures_of(
         ttft_alone_s=median(p.ttft_s for p in alone),
         ttft_beside_s=median(ttfts),
         ttft_beside_max_s=max(ttfts),
+        second_token_s=median(p.token_at[1] - p.token_at[0] for p in prompts),
         generator_share=generator_share,
     )
 

@@ -77,7 +77,7 @@ class Report:
             f"{s.machine.torch}. {s.num_streams} streams decode steadily; long prompts ({lengths} tokens, "
             f"answers of {s.answer_tokens}) arrive one every {s.interval_s:.1f} s, the same for all shapes. "
             "All shapes have the same cores, which their workers divide, and with them the gateway and the "
-            f"load generator (at most {share:.0%} of a core, kept beside prefill). ITL is a gap between two "
+            f"load generator (at most {share:.1%} of a core, kept beside prefill). ITL is a gap between two "
             "tokens of a stream, at the client: *idle* with no long prompt about, *reading* while one waits "
             f"for its first token. Medians of {s.rounds} rounds in one run, the shapes taking turns; maxima "
             "are of all rounds."
@@ -114,6 +114,7 @@ class Report:
             "TTFT alone, s",
             "TTFT beside streams, s",
             "the longest, s",
+            "first to second token, ms",
             "streams idle, tokens/s",
             "streams reading, tokens/s",
             "prompts and streams, tokens/s",
@@ -124,6 +125,7 @@ class Report:
                 f"{f.ttft_alone_s:.2f}",
                 f"{f.ttft_beside_s:.2f}",
                 f"{f.ttft_beside_max_s:.2f}",
+                _ms(f.second_token_s),
                 f"{f.idle_tokens_s:.1f}",
                 f"{f.reading_tokens_s:.1f}",
                 f"{f.total_tokens_s:,.0f}",

@@ -46,6 +46,7 @@ def test_tokens_of_the_streams_count_while_prompts_are_read() -> None:
     assert found.total_tokens_s == pytest.approx((2500 + 3) / 6.5)
     assert (found.ttft_beside_s, found.ttft_beside_max_s) == (3.5, 4.0)
     assert found.ttft_alone_s == 3.0
+    assert found.second_token_s == 1.25  # of 2.0 and 0.5
 
 
 def test_what_lies_outside_the_window_counts_for_nothing() -> None:
