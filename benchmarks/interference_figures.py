@@ -49,8 +49,8 @@ class Figures:
     """One run of one shape, or what several come to: seconds, and tokens a second of all streams together.
 
     `second_token_s` is how long after its first a long prompt's second token comes: across a hand-off, where
-    there is one. `total_tokens_s` counts prompt and stream tokens from the first long prompt's arrival to the last one's
-    first token.
+    there is one. `total_tokens_s` counts prompt and stream tokens from the first long prompt's arrival to the
+    last one's first token.
     """
 
     idle_p50_s: float
