@@ -5,6 +5,7 @@ import fcntl
 import mmap
 import os
 import sys
+from contextlib import suppress
 
 F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1; no writable map is made after ours
 SHAPE_SEALS = 0x2 | 0x4  # shrink and grow: whoever maps it is safe from SIGBUS
@@ -24,7 +25,7 @@ class PoolMemory:
         self.fd = _create_file(self.nbytes)
         mapping = mmap.mmap(-1 if self.fd is None else self.fd, self.nbytes)
         if self.fd is not None:
-            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SHAPE_SEALS | F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
+            _seal(self.fd)
         self._first = ctypes.c_char.from_buffer(mapping)
         self.view = memoryview(mapping)
         self.address = ctypes.addressof(self._first)
@@ -55,10 +56,20 @@ class PoolMemory:
 def _create_file(size: int) -> int | None:
     if sys.platform != "linux":
         return None
-    fd = os.memfd_create("atomesh-kv-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        fd = os.memfd_create("atomesh-kv-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError:  # a sandbox may forbid it
+        return None
     try:
         os.ftruncate(fd, size)
     except OSError:
         os.close(fd)
         raise
     return fd
+
+
+def _seal(fd: int) -> None:
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SHAPE_SEALS)
+    with suppress(OSError):  # older kernels leave it to the peer's good manners
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)

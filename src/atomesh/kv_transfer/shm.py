@@ -39,7 +39,7 @@ class _Piece:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Copy:
     notice: Notice
     pieces: Iterator[_Piece]

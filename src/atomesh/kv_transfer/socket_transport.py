@@ -6,6 +6,7 @@ import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from atomesh.errors import ConfigurationError
@@ -128,7 +129,8 @@ class SocketTransport:
     def _wake(self) -> None:
         if not self._is_woken:
             self._is_woken = True
-            self._waker.send(b"\0")
+            with suppress(OSError):  # the thread has ended, and nothing is left to be woken
+                self._waker.send(b"\0")
 
     def _fall_awake(self) -> None:
         self._wakened.recv(64)
