@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -33,15 +34,18 @@ def create_app(
     *,
     routes: Sequence[BaseRoute] = (),
     middleware: Sequence[Middleware] = (),
+    collectors: Sequence[Collector] = (),
     clock: Clock | None = None,
 ) -> ASGIApp:
     """`models` is asked on every request and must be quick; while it gives none, requests get a 503.
 
     `routes` come before our own; `middleware`, outermost first, lies around all routes. An AtomeshError
-    raised in either gets the answer that its class says.
+    raised in either gets the answer that its class says. `collectors` add to GET /metrics.
     """
     options = options or FrontendOptions()
     frontend = _make_frontend(models, options, clock or MonotonicClock())
+    for collector in collectors:
+        frontend.metrics.registry.register(collector)
     own_routes = [*_generation_routes(frontend), *model_routes(frontend), *status_routes(frontend)]
     all_routes = [*routes, *own_routes]
 

@@ -11,7 +11,14 @@ from atomesh.errors import AtomeshError, EngineError
 from atomesh.frontend.text.text_stream import TextStream
 from atomesh.frontend.text.tokenizer import Tokenizer
 from atomesh.frontend.token_service import TokenService
-from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs, WireError
+from atomesh.protocol.generation import (
+    GenerationRequest,
+    ServingPath,
+    Timings,
+    TokenDelta,
+    TokenLogprobs,
+    WireError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ class Generation:
         self.cached_tokens = 0
         self.completion_tokens = 0
         self.timings: Timings | None = None
+        self.serving_path: ServingPath | None = None
         self._service = service
         self._open = request.n
         self._choices = [
@@ -95,6 +103,10 @@ class Generation:
             self.cached_tokens = delta.cached_tokens
         if delta.timings is not None:
             self.timings = delta.timings
+        if delta.serving_path is not None:
+            self.serving_path = delta.serving_path
+        elif self.serving_path is None:
+            self.serving_path = "unified"
 
     def _says_something(self, delta: TokenDelta) -> bool:
         return self._choices[delta.choice].is_open and bool(delta.token_ids or delta.finish_reason)

@@ -1,6 +1,6 @@
 """The engine's own figures at scrape time: from its last load report, never from a counter kept beside it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -36,6 +36,8 @@ class EngineCollector(Collector):
         yield _counter("atomesh_engine_steps", "Steps of the engine.", readings, _steps)
         yield _counter("atomesh_computed_prompt_tokens", "Prompt tokens computed.", readings, _computed)
         yield _kv_blocks(readings)
+        yield _by_word("atomesh_kv_transfers", "Hand-offs that ended.", "outcome", readings, _transfers)
+        yield _by_word("atomesh_kv_refusals", "Hand-offs refused.", "reason", readings, _refusals)
         yield _cache_config(readings)
         yield _lora()
 
@@ -75,6 +77,14 @@ def _computed(load: LoadReport) -> float:
     return load.prompt_tokens
 
 
+def _transfers(load: LoadReport) -> Mapping[str, int]:
+    return load.kv_transfers
+
+
+def _refusals(load: LoadReport) -> Mapping[str, int]:
+    return load.kv_refusals
+
+
 def _gauge(
     name: str, text: str, readings: Sequence[EngineReading], value: Callable[[LoadReport], float]
 ) -> Metric:
@@ -97,9 +107,29 @@ def _kv_blocks(readings: Sequence[EngineReading]) -> Metric:
     family = GaugeMetricFamily("atomesh_kv_blocks", "KV blocks by state.", labels=("model_name", "state"))
     for reading in readings:
         load = reading.load
-        used = load.total_blocks - load.free_blocks - load.cached_blocks
-        for state, count in (("free", load.free_blocks), ("cached", load.cached_blocks), ("used", used)):
+        states = {
+            "free": load.free_blocks,
+            "cached": load.cached_blocks,
+            "reserved": load.reserved_blocks,
+            "quarantined": load.quarantined_blocks,
+        }
+        for state, count in {**states, "used": load.total_blocks - sum(states.values())}.items():
             family.add_metric((reading.model_name, state), count)
+    return family
+
+
+def _by_word(
+    name: str,
+    text: str,
+    label: str,
+    readings: Sequence[EngineReading],
+    counts: Callable[[LoadReport], Mapping[str, int]],
+) -> Metric:
+    """One counter a word; the words are the engine's own, and few."""
+    family = CounterMetricFamily(name, text, labels=("model_name", label))
+    for reading in readings:
+        for word, count in counts(reading.load).items():
+            family.add_metric((reading.model_name, word), count)
     return family
 
 

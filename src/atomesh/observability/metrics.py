@@ -5,11 +5,16 @@ The `vllm:` names and their buckets are those that dashboards and routers alread
 """
 
 from dataclasses import dataclass
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from atomesh.protocol.generation import ServingPath
+
 ENGINE = "0"  # the label of the one logical engine behind a served model
 FINISH_REASONS = ("stop", "length", "abort", "error")
+TTFT_PARTS = ("queue", "prefill", "transfer", "first_decode")
+PATHS: tuple[ServingPath, ...] = get_args(ServingPath)
 
 _MODEL_LABELS = ("model_name", "engine")
 _TTFT_BUCKETS = (
@@ -109,6 +114,9 @@ class ModelMetrics:
     request_generation_tokens: Histogram
     prompt_tokens: Counter
     generation_tokens: Counter
+    request_transfer_time_seconds: Histogram
+    ttft_parts: dict[str, Histogram]
+    paths: dict[ServingPath, Counter]
     success: dict[str, Counter]
     in_flight: Gauge
 
@@ -146,6 +154,26 @@ class FrontendMetrics:
         self._success = self._counter(
             "vllm:request_success", "Requests that ended.", *_MODEL_LABELS, "finished_reason"
         )
+        self._transfer_s = Histogram(
+            "atomesh_request_transfer_time_seconds",
+            "What the decode worker waited for KV, after prefill's first token.",
+            _MODEL_LABELS,
+            buckets=_TOKEN_BUCKETS,
+            registry=self.registry,
+        )
+        self._ttft_parts = Histogram(
+            "atomesh_time_to_first_token_part_seconds",
+            "The time to the first token's byte, in parts that sum to it.",
+            (*_MODEL_LABELS, "part"),
+            buckets=_TTFT_BUCKETS,
+            registry=self.registry,
+        )
+        self._paths = self._counter(
+            "atomesh_requests_served",
+            "Requests answered in full, by the way they took.",
+            *_MODEL_LABELS,
+            "path",
+        )
         self._models: dict[str, ModelMetrics] = {}
 
     def for_model(self, name: str) -> ModelMetrics:
@@ -165,6 +193,9 @@ class FrontendMetrics:
             **{key: histogram.labels(name, ENGINE) for key, histogram in self._histograms.items()},
             prompt_tokens=self._prompt_tokens.labels(name, ENGINE),
             generation_tokens=self._generation_tokens.labels(name, ENGINE),
+            request_transfer_time_seconds=self._transfer_s.labels(name, ENGINE),
+            ttft_parts={part: self._ttft_parts.labels(name, ENGINE, part) for part in TTFT_PARTS},
+            paths={path: self._paths.labels(name, ENGINE, path) for path in PATHS},
             success={reason: self._success.labels(name, ENGINE, reason) for reason in FINISH_REASONS},
             in_flight=self._in_flight.labels(name),
         )

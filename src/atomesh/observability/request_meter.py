@@ -2,7 +2,7 @@
 
 from atomesh.clock import Clock
 from atomesh.observability.metrics import ModelMetrics
-from atomesh.protocol.generation import Timings
+from atomesh.protocol.generation import ServingPath, Timings
 
 
 class RequestMeter:
@@ -16,12 +16,13 @@ class RequestMeter:
         self._last_at = received_at
         self._finished = 0
 
-    def saw_step(self, tokens: int) -> None:
-        """A step's tokens have been written to the client."""
+    def saw_step(self, tokens: int, timings: Timings | None = None) -> None:
+        """A step's tokens have been written to the client; `timings` are what is known of them by now."""
         now = self._clock.now()
         if self._first_at is None:
             self._first_at = now
             self._metrics.time_to_first_token_seconds.observe(now - self._received_at)
+            self._split(now - self._received_at, timings or Timings(0.0, 0.0))
             self._metrics.prompt_tokens.inc(self._prompt_tokens)
         else:
             self._metrics.inter_token_latency_seconds.observe(now - self._last_at)
@@ -33,8 +34,10 @@ class RequestMeter:
         self._metrics.success[reason].inc()
         self._finished += 1
 
-    def saw_end(self, completion_tokens: int, timings: Timings | None) -> None:
-        """All of the answer is there."""
+    def saw_end(
+        self, completion_tokens: int, timings: Timings | None, path: ServingPath | None = None
+    ) -> None:
+        """All of the answer is there, and `path` is the way it took in the end."""
         metrics = self._metrics
         metrics.e2e_request_latency_seconds.observe(self._clock.now() - self._received_at)
         metrics.request_prompt_tokens.observe(self._prompt_tokens)
@@ -44,7 +47,21 @@ class RequestMeter:
         tokens_after_first = completion_tokens / max(self._finished, 1) - 1
         if tokens_after_first > 0:
             metrics.request_time_per_output_token_seconds.observe(decode_s / tokens_after_first)
+        if path is not None:
+            metrics.paths[path].inc()
         if timings is not None:
             metrics.request_queue_time_seconds.observe(timings.queue_s)
             metrics.request_prefill_time_seconds.observe(timings.prefill_s)
             metrics.request_inference_time_seconds.observe(timings.prefill_s + decode_s)
+            metrics.request_transfer_time_seconds.observe(timings.transfer_s)
+
+    def _split(self, ttft_s: float, timings: Timings) -> None:
+        """The parts of the time to the first token; what is not the engine's is its first decode's."""
+        known = {
+            "queue": timings.queue_s,
+            "prefill": timings.prefill_s,
+            "transfer": timings.transfer_s,
+        }
+        parts = {**known, "first_decode": max(0.0, ttft_s - sum(known.values()))}
+        for name, seconds in parts.items():
+            self._metrics.ttft_parts[name].observe(seconds)

@@ -1,11 +1,14 @@
-"""The headers that say where a request's time went, as far as is known when they go."""
+"""Where a request's time went and which way it took: as headers as far as known, and whole at the end."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from atomesh.clock import Clock
 from atomesh.frontend.generation import Generation
+from atomesh.protocol.generation import ServingPath
 
-SERVING_PATH = b"unified"
+# Of several prompts' paths the one that an operator should hear of first stands for all.
+_PATHS: tuple[ServingPath, ...] = ("recomputed", "local-prefill", "prefill-decode", "unified")
 
 
 class ServerTiming:
@@ -20,19 +23,29 @@ class ServerTiming:
         if self._first_step_at is None:
             self._first_step_at = self._clock.now()
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """Durations in milliseconds; of several prompts the slowest."""
+    def headers(self, *, is_complete: bool = False) -> list[tuple[bytes, bytes]]:
+        """Durations in milliseconds; what is not known yet is left out."""
+        parts = [f"{name};dur={milliseconds:.3f}" for name, milliseconds in self._parts(is_complete).items()]
+        path = self._path()
+        found = {b"x-serving-path": path or "", b"server-timing": ", ".join(parts)}
+        return [(name, value.encode()) for name, value in found.items() if value]
+
+    def explanation(self) -> dict[str, Any]:
+        """For the last chunk of a stream: the timings in milliseconds, and the path."""
+        return {"timings": self._parts(is_complete=True), "serving_path": self._path()}
+
+    def _parts(self, is_complete: bool) -> dict[str, float]:
+        """Of several prompts the slowest, in each part."""
+        parts: dict[str, float] = {}
         known = [generation.timings for generation in self._generations if generation.timings is not None]
-        parts: list[str] = []
         if known:
-            queue_s = max(timings.queue_s for timings in known)
-            prefill_s = max(timings.prefill_s for timings in known)
-            parts = [_part("queue", queue_s), _part("prefill", prefill_s), _part("transfer", 0.0)]
-        if self._first_step_at is not None:
-            parts.append(_part("decode", self._clock.now() - self._first_step_at))
-        timing = [(b"server-timing", ", ".join(parts).encode())] if parts else []
-        return [(b"x-serving-path", SERVING_PATH), *timing]
+            parts["queue"] = max(timings.queue_s for timings in known)
+            parts["prefill"] = max(timings.prefill_s for timings in known)
+            parts["transfer"] = max(timings.transfer_s for timings in known)
+        if is_complete and self._first_step_at is not None:
+            parts["decode"] = self._clock.now() - self._first_step_at
+        return {name: seconds * 1000 for name, seconds in parts.items()}
 
-
-def _part(name: str, seconds: float) -> str:
-    return f"{name};dur={seconds * 1000:.3f}"
+    def _path(self) -> ServingPath | None:
+        taken = {generation.serving_path for generation in self._generations}
+        return next((path for path in _PATHS if path in taken), None)

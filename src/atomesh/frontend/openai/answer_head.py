@@ -72,7 +72,9 @@ class ChunkWriter:
             tail = b"]," + encode_json(extra)[1:-1] + tail[1:]
         return self._start + encode_json(choice) + tail
 
-    def last_frame(self) -> bytes:
-        if not self._include_usage:
-            return b""
-        return self._start + b'],"usage":' + encode_json(total_usage(self._generations)) + b"}\n\n"
+    def last_frame(self, extra: Mapping[str, Any]) -> bytes:
+        """A chunk without choices, where the client asked for one: with the usage, or with `extra`."""
+        fields = dict(extra)
+        if self._include_usage:
+            fields["usage"] = total_usage(self._generations)
+        return self._start + b"]," + encode_json(fields)[1:] + b"\n\n" if fields else b""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import Send
@@ -81,6 +82,7 @@ class Answering:
                 aclosing(merge(self._metered())) as steps,
             ):
                 async for step in steps:
+                    self._timing.saw_step()
                     if frames := renderer.frames(step):
                         await events.write(frames)
         except AtomeshError as error:
@@ -89,7 +91,11 @@ class Answering:
             await self._fail(events, AtomeshError(INTERNAL))
             raise
         else:
-            await events.finish(renderer.last_frames())
+            await events.finish(renderer.last_frames(self._explanation()))
+
+    def _explanation(self) -> dict[str, Any]:
+        is_asked_for = self._call.headers.get("x-explain") == "1"
+        return self._timing.explanation() if is_asked_for else {}
 
     async def _fail(self, events: EventStream, error: AtomeshError) -> None:
         if events.is_started:
@@ -122,7 +128,7 @@ class Answering:
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
-            *self._timing.headers(),
+            *self._timing.headers(is_complete=True),
         ]
         await self._call.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._call.send({"type": "http.response.body", "body": body})

@@ -1,6 +1,6 @@
 """Chat answers as JSON, whole and in chunks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces
@@ -29,8 +29,8 @@ class ChatRenderer:
     def frames(self, step: StepPieces) -> bytes:
         return b"".join(self._frame(piece) for piece in step.pieces if self._says_something(piece))
 
-    def last_frames(self) -> bytes:
-        return self._chunks.last_frame()
+    def last_frames(self, extra: Mapping[str, Any]) -> bytes:
+        return self._chunks.last_frame(extra)
 
     def _says_something(self, piece: ChoicePiece) -> bool:
         return bool(piece.text or piece.is_first or piece.finish_reason or self._says_every_token)

@@ -1,6 +1,6 @@
 """Completions as JSON, whole and in chunks; a choice's index counts through all prompts of the call."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,8 @@ class CompletionRenderer:
             self._frame(step.prompt, piece) for piece in step.pieces if self._says_something(piece)
         )
 
-    def last_frames(self) -> bytes:
-        return self._chunks.last_frame()
+    def last_frames(self, extra: Mapping[str, Any]) -> bytes:
+        return self._chunks.last_frame(extra)
 
     def _says_something(self, piece: ChoicePiece) -> bool:
         return bool(piece.text or piece.is_first or piece.finish_reason or self._says_every_token)

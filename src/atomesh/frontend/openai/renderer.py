@@ -1,6 +1,6 @@
 """The one interface between the flow of pieces and their JSON in an API."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,8 +35,8 @@ class Renderer(Protocol):
         """The chunks for one step, to be written at once; empty when the step has nothing to say."""
         ...
 
-    def last_frames(self) -> bytes:
-        """What comes after all choices have finished, before [DONE]."""
+    def last_frames(self, extra: Mapping[str, Any]) -> bytes:
+        """What comes after all choices have finished, before [DONE]; `extra` goes on the last chunk."""
         ...
 
     def whole(self, choices: Sequence[Sequence[WholeChoice]]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Dispatcher:
     ) -> None:
         """`backends` by worker address, as in the registry; without an `office` no worker heeds a ticket."""
         self.counts: Counter[str] = Counter()
-        self._model = model
+        self.model = model
         self._registry = registry
         self._backends = backends
         self._flow_rules = rules.flow
@@ -72,4 +72,4 @@ class Dispatcher:
     def load(self) -> LoadReport:
         """The sum over the model's workers."""
         workers = self._registry.snapshot().workers
-        return total_load(worker.load for worker in workers if worker.model_name == self._model)
+        return total_load(worker.load for worker in workers if worker.model_name == self.model)

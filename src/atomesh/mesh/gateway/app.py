@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, Admin
 from atomesh.mesh.gateway.auth import ApiKeyGuard
 from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
+from atomesh.observability.mesh_collector import MeshCollector, MeshReading
 from atomesh.protocol.worker import ModelDescription
 
 _log = logging.getLogger(__name__)
@@ -125,7 +127,18 @@ class Gateway:
             options.frontend,
             routes=admin.behind(options.admin_token),
             middleware=layers,
+            collectors=[MeshCollector(self._read)],
             clock=self._clock,
+        )
+
+    def _read(self) -> MeshReading:
+        dispatchers = self._dispatchers
+        return MeshReading(
+            workers=Counter(worker.state for worker in self.registry.snapshot().workers),
+            retries={one.model: one.counts["retries"] for one in dispatchers},
+            migrations={one.model: one.counts["migrations"] for one in dispatchers},
+            tickets_minted=self._office.minted,
+            tickets_open=self._office.num_open,
         )
 
     def _make_dispatcher(self, model: str) -> Dispatcher:

@@ -1,0 +1,45 @@
+"""The mesh's own figures at scrape time: what the gateway knows of its workers and of what it tried again."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+STATES = ("connecting", "ready", "draining", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class MeshReading:
+    """`workers` counts by state; `retries` and `migrations` by model."""
+
+    workers: Mapping[str, int]
+    retries: Mapping[str, int]
+    migrations: Mapping[str, int]
+    tickets_minted: int
+    tickets_open: int
+
+
+class MeshCollector(Collector):
+    def __init__(self, read: Callable[[], MeshReading]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        reading = self._read()
+        workers = GaugeMetricFamily("atomesh_workers", "Workers by state.", labels=("state",))
+        for state in STATES:
+            workers.add_metric((state,), reading.workers.get(state, 0))
+        yield workers
+        yield _by_model("atomesh_retries", "Requests sent once more before a token.", reading.retries)
+        yield _by_model("atomesh_migrations", "Answers that went on elsewhere.", reading.migrations)
+        yield CounterMetricFamily("atomesh_tickets_minted", "Hand-offs begun.", value=reading.tickets_minted)
+        yield GaugeMetricFamily(
+            "atomesh_tickets_open", "Hand-offs of requests that are not over.", value=reading.tickets_open
+        )
+
+
+def _by_model(name: str, text: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=("model_name",))
+    for model, count in counts.items():
+        family.add_metric((model,), count)
+    return family
