@@ -57,11 +57,17 @@ ONE_AND_ONE_TCP = Shape(prefill=1, decode=1, kv_listen="127.0.0.1:0")
 class PDBench:
     """A ready server of one shape."""
 
-    def __init__(self, served: ServedProcess, shape: Shape) -> None:
+    def __init__(self, served: ServedProcess, shape: Shape, home: Path) -> None:
         self.served = served
         self.shape = shape
+        self.home = home
         self.client = Client(served.port, served.model)
         self._armed: set[tuple[str, str]] = set()
+
+    @property
+    def secret(self) -> bytes:
+        """What the workers share."""
+        return (self.home / "secret").read_text().strip().encode()
 
     def admin(self, method: str, path: str, body: object = None) -> Answer:
         return self.served.request(method, path, body, ADMIN_TOKEN)
@@ -97,12 +103,13 @@ class PDBench:
             os.kill(worker["pid"], signal.SIGCONT)
 
     def arm(self, role: str, point: str, count: int = 1, argument: float = 0.0) -> None:
-        """The next `count` times that the worker comes by `point` go wrong."""
+        """The next `count` times that a worker of this role comes by `point` go wrong."""
         self._armed.add((role, point))
-        shot = {"worker": self.worker(role)["id"], "point": point, "count": count, "argument": argument}
-        answer = self.admin("POST", "/debug/fault", shot)
-        if answer.status != 200:
-            raise AssertionError(f"{point} cannot be armed: {answer.body}")
+        for worker in self.workers(role if self.shape.is_apart else "unified"):
+            shot = {"worker": worker["id"], "point": point, "count": count, "argument": argument}
+            answer = self.admin("POST", "/debug/fault", shot)
+            if answer.status != 200:
+                raise AssertionError(f"{point} cannot be armed: {answer.body}")
 
     def disarm(self) -> None:
         """No shot is left at any point that was armed; every worker of those must be there."""
@@ -139,7 +146,7 @@ def pd_bench(
     chosen = [*shape.flags(), "--enable-faults", "--max-num-batched-tokens=128", *flags]
     with served_process(model, home, *chosen, kv_memory=kv_memory) as served:
         wait_ready(served)
-        yield PDBench(served, shape)
+        yield PDBench(served, shape, home)
 
 
 def _is_idle(worker: dict[str, Any]) -> bool:
