@@ -29,12 +29,17 @@ ROOMS: Mapping[str, set[str]] = {
     "bench": LEAVES,
     "request_output": FACTS | {"frontend"},
     "llm": FACTS | {"engine", "frontend", "model_files", "request_output"},
-    "testing": FACTS | {"engine", "engine.core", "frontend", "kv_transfer", "model_files"},
+    "testing": FACTS | {"engine", "engine.core", "frontend", "kv_transfer", "mesh", "model_files"},
     "cli": FACTS
     | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"},
 }
 # What decides takes data and returns data: nothing here tells the time, waits, rolls dice, writes or reads.
-PURE_ROOMS = ("atomesh.engine.core.", "atomesh.protocol.")
+PURE_ROOMS = (
+    "atomesh.engine.core.",
+    "atomesh.mesh.placement.",
+    "atomesh.mesh.request_flow.",
+    "atomesh.protocol.",
+)
 PURE_MODULES = {
     f"atomesh.bench.{name}"
     for name in (

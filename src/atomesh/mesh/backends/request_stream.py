@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.wire_errors import to_exception
+from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.protocol.generation import TokenDelta
 
 
@@ -25,6 +26,7 @@ class RequestStream:
         self._steps: deque[list[TokenDelta]] = deque()
         self._error: AtomeshError | None = None
         self._arrived = asyncio.Event()
+        self._lost = asyncio.Event()
 
     @property
     def is_over(self) -> bool:
@@ -45,18 +47,28 @@ class RequestStream:
         """What has arrived is still delivered, then `error` is raised."""
         if not self.is_over:
             self._error = error
+        if isinstance(error, WorkerLostError):
+            self._lost.set()
         self._arrived.set()
+
+    async def until_lost(self) -> None:
+        """Returns when the worker is gone, also after the end of the leg."""
+        await self._lost.wait()
+
+    async def until_next(self) -> None:
+        """Returns when `next` has something to say."""
+        while not self._steps and not self.is_over:
+            self._arrived.clear()
+            await self._arrived.wait()
 
     async def next(self) -> list[TokenDelta] | None:
         """The next step's deltas; None at the end. Raises AtomeshError when the leg has failed."""
-        while not self._steps:
-            if self._error is not None:
-                raise self._error
-            if self.is_over:
-                return None
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._steps.popleft()
+        await self.until_next()
+        if self._steps:
+            return self._steps.popleft()
+        if self._error is not None:
+            raise self._error
+        return None
 
     def release(self) -> None:
         """Nobody listens any more, and the worker has nothing left to do."""

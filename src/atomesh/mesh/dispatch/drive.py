@@ -46,8 +46,8 @@ class Drive:
                 case Emit(deltas):
                     if deltas:
                         yield deltas
-                case Wait(leg):
-                    event = await self._legs.next(leg)
+                case Wait(leg, source):
+                    event = await self._legs.next(leg, source)
                 case _:
                     event = self._carry_out(action)
 

@@ -1,5 +1,6 @@
 """The legs of one request that are under way: sent, listened to, and let go of without fail."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -12,11 +13,19 @@ from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, Token
 
 
 class LegStream(Protocol):
+    async def until_next(self) -> None:
+        """Returns when `next` has something to say."""
+        ...
+
     async def next(self) -> list[TokenDelta] | None:
         """The next step's deltas; None at the end.
 
         Raises AtomeshError when the leg has failed, WorkerLostError when its worker is gone.
         """
+        ...
+
+    async def until_lost(self) -> None:
+        """Returns when the worker is gone, also after the end of the leg."""
         ...
 
     def release(self) -> None:
@@ -34,14 +43,23 @@ class Backend(Protocol):
         ...
 
 
+GRACE_S = 0.5  # a decode worker mostly notices by itself that its KV will not come, and sooner than we do
+
+
 class RemovedWorker:
     """The backend, and the stream, of a worker that left the mesh between two legs."""
 
     def submit(self, _request: GenerationRequest, _leg: Leg | None) -> "RemovedWorker":
         return self
 
+    async def until_next(self) -> None:
+        """It has nothing to wait for."""
+
     async def next(self) -> list[TokenDelta] | None:
         raise WorkerLostError
+
+    async def until_lost(self) -> None:
+        """It is."""
 
     def release(self) -> None:
         """There is nobody to tell."""
@@ -81,8 +99,11 @@ class Legs:
         if is_decode:
             self.forget_expected()
 
-    async def next(self, leg: SendLeg) -> Arrived | LegFailed:
+    async def next(self, leg: SendLeg, source: SendLeg | None) -> Arrived | LegFailed:
+        """As `Wait` says."""
         stream, commitment = self._open[leg]
+        if source is not None and not await _comes(stream, self._open[source][0]):
+            return self._failed(source, WorkerLostError(), is_lost=True)
         try:
             deltas = await stream.next()
         except WorkerLostError as error:
@@ -96,14 +117,17 @@ class Legs:
         return Arrived(deltas)
 
     def release(self, leg: SendLeg) -> None:
-        stream, commitment = self._open.pop(leg)
-        stream.release()
-        commitment.end()
+        """Of a leg that is not open any more nothing is left to let go; so with `abort`."""
+        if leg in self._open:
+            stream, commitment = self._open.pop(leg)
+            stream.release()
+            commitment.end()
 
     def abort(self, leg: SendLeg) -> None:
-        stream, commitment = self._open.pop(leg)
-        stream.abort()
-        commitment.end()
+        if leg in self._open:
+            stream, commitment = self._open.pop(leg)
+            stream.abort()
+            commitment.end()
 
     def close(self) -> None:
         for leg in tuple(self._open):
@@ -112,4 +136,17 @@ class Legs:
 
     def _failed(self, leg: SendLeg, error: AtomeshError, *, is_lost: bool) -> LegFailed:
         self.release(leg)
-        return LegFailed(leg.worker, error, is_lost)
+        return LegFailed(leg, error, is_lost)
+
+
+async def _comes(stream: LegStream, source: LegStream) -> bool:
+    """Whether `stream` has something to say, before `source` is lost or GRACE_S after that."""
+    arrival = asyncio.ensure_future(stream.until_next())
+    loss = asyncio.ensure_future(source.until_lost())
+    try:
+        await asyncio.wait((arrival, loss), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((arrival,), timeout=GRACE_S)
+        return arrival.done()
+    finally:
+        for waiting in (arrival, loss):
+            waiting.cancel()

@@ -1,5 +1,7 @@
 """Placement over the cluster as it is now: the shell that reads the registry and the clock for it."""
 
+from dataclasses import replace
+
 from msgspec.structs import replace as replaced
 
 from atomesh.clock import Clock
@@ -17,6 +19,8 @@ from atomesh.mesh.placement.placement import (
 from atomesh.mesh.request_flow.steps import Nowhere, Place, Placed, PlaceRest
 from atomesh.protocol.worker import ModelDescription
 
+START_S = 60.0
+
 
 class Placer:
     """For one model. `is_closed`: nothing new is placed any more."""
@@ -27,18 +31,19 @@ class Placer:
         self._registry = registry
         self._clock = clock
         self._rules = rules
+        self._opened_at = clock.now()
 
     def describe(self) -> ModelDescription:
         """The model as the least of its workers serves it. Raises ServiceUnavailableError if none can."""
         workers = self._workers()
-        options(workers, self._rules)
+        options(workers, self._rules_now())
         told = [worker.description.model for worker in workers if worker.description is not None]
         return replaced(told[0], max_model_len=min(model.max_model_len for model in told))
 
     def place(self, wanted: Place) -> Placed | Nowhere:
         try:
             workers = self._workers(wanted.excluded)
-            return Placed(place(wanted.request, workers, self._rules))
+            return Placed(place(wanted.request, workers, self._rules_now()))
         except AtomeshError as error:
             return Nowhere(error)
 
@@ -49,6 +54,13 @@ class Placer:
             return Placed(Unified(worker, is_fallback=True))
         except AtomeshError as error:
             return Nowhere(error)
+
+    def _rules_now(self) -> PlacementRules:
+        """At the start, workers that have not said hello yet are waited for, but not for ever."""
+        is_starting = self._clock.now() - self._opened_at < START_S and any(
+            worker.state == "connecting" for worker in self._registry.snapshot().workers
+        )
+        return replace(self._rules, may_fall_back=False) if is_starting else self._rules
 
     def _workers(self, excluded: frozenset[str] = frozenset()) -> tuple[WorkerSnapshot, ...]:
         if self.is_closed:

@@ -36,9 +36,13 @@ Placement = Unified | PrefillDecode
 
 @dataclass(frozen=True, slots=True)
 class PlacementRules:
-    """With `require_disaggregation`, no worker does both prefill and decode of a request."""
+    """With `require_disaggregation`, no worker does both prefill and decode of a request.
+
+    Without `may_fall_back`, none does so against its role: others are still starting.
+    """
 
     require_disaggregation: bool = False
+    may_fall_back: bool = True
 
 
 def candidates(
@@ -106,6 +110,10 @@ def options(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> list[Pl
         raise ServiceUnavailableError(
             "prefill and decode must run on different workers, and no such pair is ready; try again soon",
             retry_after_s=RETRY_AFTER_S,
+        )
+    if not rules.may_fall_back:
+        raise ServiceUnavailableError(
+            "the workers are still starting; try again in a few seconds", retry_after_s=RETRY_AFTER_S
         )
     local = [worker for worker in workers if worker.weights.decode] or workers
     return [Unified(worker, is_fallback=True) for worker in local]

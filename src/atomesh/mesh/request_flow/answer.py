@@ -38,6 +38,12 @@ class Answer:
             return self.request
         return replace(self.request, request_id=f"{self.request.request_id}~{self._attempts}")
 
+    def rest_of(self, attempt: GenerationRequest) -> GenerationRequest:
+        """What a decode leg is asked: the prompt has been answered for already."""
+        if attempt.sampling.prompt_logprobs is None:
+            return attempt
+        return replace(attempt, sampling=replace(attempt.sampling, prompt_logprobs=None))
+
     def open_outputs(self) -> dict[int, list[int]]:
         return {choice: list(tokens) for choice, tokens in self.outputs.items()}
 

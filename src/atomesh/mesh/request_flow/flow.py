@@ -86,12 +86,13 @@ def prefill_decode_flow(answer: Answer, pair: PrefillDecode, rules: FlowRules) -
         prefill_address=_kv_address(pair.prefill),
         on_failure=rules.on_transfer_failure,
     )
-    return (yield from _decode(answer, prefill, SendLeg(pair.decode, request, leg)))
+    return (yield from _decode(answer, prefill, SendLeg(pair.decode, answer.rest_of(request), leg)))
 
 
 def rest_flow(answer: Answer, worker: WorkerSnapshot) -> Flow[LegFailed | None]:
     """What is missing of an answer, from its tokens alone."""
-    leg = SendLeg(worker, answer.next_attempt(), DecodeLeg(outputs=answer.open_outputs()))
+    request = answer.rest_of(answer.next_attempt())
+    leg = SendLeg(worker, request, DecodeLeg(outputs=answer.open_outputs()))
     yield leg
     event = yield from _first_step(leg)
     if isinstance(event, LegFailed):
@@ -114,7 +115,7 @@ def _serve(answer: Answer, placement: Placement, rules: FlowRules) -> Flow[LegFa
 def _place(answer: Answer, failures: Failures) -> Flow[Placement]:
     if answer.has_begun and failures.last is not None:
         event = yield PlaceRest(
-            failures.last.worker, answer.num_tokens, len(answer.outputs), failures.excluded
+            failures.last.leg.worker, answer.num_tokens, len(answer.outputs), failures.excluded
         )
     else:
         event = yield Place(answer.request, failures.excluded)
@@ -135,8 +136,8 @@ def _mint(request: GenerationRequest, pair: PrefillDecode) -> Flow[Ticket]:
             raise _unexpected(event)
 
 
-def _wait(leg: SendLeg) -> Flow[Arrived | LegFailed]:
-    event = yield Wait(leg)
+def _wait(leg: SendLeg, source: SendLeg | None = None) -> Flow[Arrived | LegFailed]:
+    event = yield Wait(leg, source)
     if isinstance(event, Arrived | LegFailed):
         return event
     raise _unexpected(event)
@@ -168,11 +169,16 @@ def _first_tokens(answer: Answer, prefill: SendLeg) -> Flow[LegFailed | None]:
 
 
 def _decode(answer: Answer, prefill: SendLeg, decode: SendLeg) -> Flow[LegFailed | None]:
-    """What prefill still holds for the hand-off is let go when decode has no more need of it."""
+    """What prefill still holds for the hand-off is let go when decode has no more need of it.
+
+    A frozen prefill worker keeps its connections: where decode may compute the KV itself, it is told to.
+    """
     yield decode
-    event = yield from _first_step(decode)
+    may_recompute = isinstance(decode.leg, DecodeLeg) and decode.leg.on_failure == "recompute"
+    event = yield from _first_step(decode, prefill if may_recompute else None)
     if isinstance(event, LegFailed):
         yield Abort(prefill)
+        yield Abort(decode)
         return event
     sources = {delta.kv_source for delta in event.deltas}
     path: ServingPath = "recomputed" if "recomputed" in sources else "prefill-decode"
@@ -181,9 +187,9 @@ def _decode(answer: Answer, prefill: SendLeg, decode: SendLeg) -> Flow[LegFailed
     return (yield from _stream(answer, decode, path))
 
 
-def _first_step(leg: SendLeg) -> Flow[Arrived | LegFailed]:
+def _first_step(leg: SendLeg, source: SendLeg | None = None) -> Flow[Arrived | LegFailed]:
     """A decode leg's first; an error in its place that is not the engine's own is a refusal."""
-    event = yield from _wait(leg)
+    event = yield from _wait(leg, source)
     if isinstance(event, LegFailed) and not event.is_lost and not isinstance(event.error, EngineError):
         return replaced(event, is_refusal=True)
     return event

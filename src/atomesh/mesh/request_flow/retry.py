@@ -30,7 +30,7 @@ class Failures:
         self.last = failure
         self.attempts += 1
         self.losses += failure.is_lost
-        self.excluded |= {failure.worker.incarnation}
+        self.excluded |= {failure.leg.worker.incarnation}
         if not self._may_go_on(failure, answer):
             raise self.final_error(answer)
 

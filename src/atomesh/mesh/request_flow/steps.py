@@ -62,7 +62,11 @@ class SendLeg:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
+    """For the leg's next deltas. Should the worker of `source`, whose KV it waits for, be lost and nothing
+    come soon after that, the answer is that `source` has failed, and the leg is still open."""
+
     leg: SendLeg
+    source: SendLeg | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class LegFailed:
     `is_refusal`: a decode leg was turned away before its first token.
     """
 
-    worker: WorkerSnapshot
+    leg: SendLeg
     error: AtomeshError
     is_lost: bool = False
     is_refusal: bool = False
