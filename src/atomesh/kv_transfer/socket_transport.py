@@ -268,9 +268,11 @@ class SocketTransport:
     def _lose(self, connection: Connection, reason: str, refusal: str | None = None) -> None:
         if self._connections.pop(connection):
             self._selector.unregister(connection.sock)
-        connection.close()
         if refusal is not None:
             self._plane.refusals[refusal] += 1
+            if not connection.is_open:
+                _let_the_peer_see_why(connection)
+        connection.close()
         if connection.peer:
             del self._peers[connection.peer]
             self._plane.emit(PeerLost(connection.peer, reason))
@@ -282,6 +284,12 @@ class SocketTransport:
         for sock in (self._listener, self._waker, self._wakened):
             sock.close()
         forget(self._address)
+
+
+def _let_the_peer_see_why(connection: Connection) -> None:
+    """Our proof and hello, if they are still to be written: it will find what is amiss as we did."""
+    with suppress(OSError, ChannelError):
+        connection.write()
 
 
 def _must_be_open(connection: Connection) -> None:

@@ -59,9 +59,11 @@ def test_an_address_that_cannot_be_had_is_refused(listen: str, complaint: str) -
 
 
 def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        with pytest.raises(ConfigurationError, match="it is in use; choose another with --kv-listen"):
-            start(f"127.0.0.1:{taken.getsockname()[1]}")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigurationError, match="it is in use; choose another with --kv-listen"),
+    ):
+        start(f"127.0.0.1:{taken.getsockname()[1]}")
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="not a socket"):
         start(f"unix:{tmp_path}/file")
