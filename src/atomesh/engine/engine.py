@@ -1,13 +1,16 @@
 """ATOM's engine: add requests, step, take what came of it. Synchronous; owned by one thread."""
 
 import logging
+from collections.abc import Sequence
 
 from atomesh.clock import Clock
+from atomesh.engine.connector import Connector, NoConnector
 from atomesh.engine.core.batch import ScheduledBatch, SequenceOutcome, StepResult
-from atomesh.engine.core.scheduler import Scheduler
+from atomesh.engine.core.kv_books import KVBooks
+from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
 from atomesh.engine.executor import Executor
 from atomesh.errors import InvalidRequestError
-from atomesh.protocol.generation import GenerationRequest, TokenDelta
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
 
 log = logging.getLogger(__name__)
@@ -17,38 +20,84 @@ FAILURE = "the engine could not compute this request; it was removed, and the en
 
 class Engine:
     def __init__(
-        self, scheduler: Scheduler, executor: Executor, clock: Clock, description: ModelDescription
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        clock: Clock,
+        description: ModelDescription,
+        connector: Connector | None = None,
     ) -> None:
         self.description = description
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
+        self._connector = connector or NoConnector()
 
-    def add(self, request: GenerationRequest) -> None:
-        """Queue a request; InvalidRequestError or ContextLengthError if it can never run to its end."""
-        vocab_size = self.description.vocab_size
-        for token_id in (min(request.prompt_token_ids, default=0), max(request.prompt_token_ids, default=0)):
-            if not 0 <= token_id < vocab_size:
-                raise InvalidRequestError(
-                    f"token id {token_id} is not in the vocabulary, which has {vocab_size} entries",
-                    param="prompt",
-                )
-        self._scheduler.add(request, self._clock.now())
+    def add(self, request: GenerationRequest, leg: Leg | None = None) -> None:
+        """Queue a request, or one leg of it.
+
+        Raises InvalidRequestError or ContextLengthError if it can never run to its end, and
+        ServiceUnavailableError when a prefill leg's ticket is not good here.
+        """
+        self._check_vocabulary(request.prompt_token_ids, "prompt")
+        if isinstance(leg, DecodeLeg):
+            for token_ids in leg.outputs.values():
+                self._check_vocabulary(token_ids, "outputs")
+        self._scheduler.add(request, self._clock.now(), leg)
+        self._connector.flush()
 
     def abort(self, request_id: str) -> None:
-        """End a request and free its blocks at once, without a word. An unknown id is ignored."""
+        """End a request and free its blocks at once, without a word; what is left of its hand-off ends too.
+
+        A prefill leg can be aborted after its last token, while its KV is kept. An unknown id is ignored.
+        """
         self._scheduler.abort(request_id)
+        self._connector.flush()
+
+    def abort_attempt(self, attempt_id: str) -> None:
+        """End the hand-offs whose tickets name this attempt, also those of no request known here."""
+        self._scheduler.remote_kv.drop_attempt(attempt_id)
+        self._connector.flush()
 
     def has_work(self) -> bool:
+        """Whether a step now would bring something; a request may also be waiting for its KV or for room.
+
+        Call `poll` when other workers have been heard of, or at `next_deadline`, and ask again.
+        """
         return self._scheduler.has_work()
+
+    def poll(self) -> None:
+        """Take in what has come from other workers, let leases lapse, and answer."""
+        self._connector.poll()
+        self._scheduler.remote_kv.tick(self._clock.now())
+        self._connector.flush()
+
+    def next_deadline(self) -> float | None:
+        """The time at which `poll` next has something to do, if nothing comes before."""
+        return self._scheduler.remote_kv.next_deadline(self._clock.now())
 
     def step(self) -> list[TokenDelta]:
         """Compute one batch; what it brought for each choice. A request's failure is a delta, not raised."""
+        self._connector.poll()
         batch = self._scheduler.schedule(self._clock.now())
-        if not batch.sequences:
-            return []
+        self._connector.flush()
         result = self._execute(batch)
-        return self._scheduler.update(batch, result, self._clock.now())
+        deltas = self._scheduler.update(batch, result, self._clock.now())
+        self._connector.flush()
+        return deltas
+
+    @property
+    def limits(self) -> SchedulerConfig:
+        """As configured; the chunk budget may be lower at present."""
+        return self._scheduler.config
+
+    def set_chunk_budget(self, max_num_batched_tokens: int) -> None:
+        """How many tokens a step computes from now on."""
+        self._scheduler.set_chunk_budget(max_num_batched_tokens)
+
+    def take_stock(self) -> KVBooks:
+        """Every KV block, by state and by owner."""
+        return self._scheduler.take_stock()
 
     def load(self) -> LoadReport:
         return self._scheduler.load()
@@ -58,13 +107,25 @@ class Engine:
         self._scheduler.reset_prefix_cache()
 
     def close(self) -> None:
+        self._connector.close()
         self._executor.close()
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the engine's books are wrong; for tests, and for when it is idle."""
         self._scheduler.check_invariants()
 
+    def _check_vocabulary(self, token_ids: Sequence[int], param: str) -> None:
+        vocab_size = self.description.vocab_size
+        for token_id in (min(token_ids, default=0), max(token_ids, default=0)):
+            if not 0 <= token_id < vocab_size:
+                raise InvalidRequestError(
+                    f"token id {token_id} is not in the vocabulary, which has {vocab_size} entries",
+                    param=param,
+                )
+
     def _execute(self, batch: ScheduledBatch) -> StepResult:
+        if not batch.sequences:
+            return StepResult()
         try:
             return self._executor.execute(batch)
         except Exception:

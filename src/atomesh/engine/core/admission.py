@@ -75,6 +75,10 @@ class SequenceQueue:
     def last(self) -> "TokenSequence":
         return self._sequences[-1]
 
+    def num_before(self, sequence: "TokenSequence") -> int:
+        """How many stand before `sequence`, or would."""
+        return self._index(sequence)
+
     def add(self, sequence: "TokenSequence") -> None:
         insort(self._sequences, sequence, key=_order_key)
 

@@ -1,12 +1,18 @@
-"""The owner of every KV block. A block is in exactly one of three states:
+"""The owner of every KV block. A block is in exactly one of five states:
 
-free   nobody holds it and it holds nothing: taken first
-idle   nobody holds it, but it holds a prefix: taken when no free block is left, least recently used first
-held   one or more sequences hold it: `references` says how many
+free         nobody holds it and it holds nothing: taken first
+idle         nobody holds it, but it holds a prefix: taken when none is free, least recently used first
+held         one or more sequences or hand-offs hold it: `references` says how many
+reserved     promised to a peer, which may write there at any moment; what is there counts for nothing yet
+quarantined  no longer promised, but the peer may still be writing
+
+    free, idle ──take──▶ held ──release──▶ free, idle
+    free, idle ──reserve──▶ reserved ──fill──▶ held
+                               └──quarantine──▶ quarantined ──lift──▶ free
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from atomesh.engine.core.prefix_cache import PrefixCache
 
@@ -18,6 +24,8 @@ class BlockPool:
         self._references = [0] * num_blocks
         self._free = list(range(num_blocks - 1, -1, -1))
         self._idle: OrderedDict[int, None] = OrderedDict()
+        self._reserved: set[int] = set()
+        self._quarantined: set[int] = set()
 
     @property
     def num_free(self) -> int:
@@ -32,6 +40,18 @@ class BlockPool:
         """Blocks that `take` can give."""
         return len(self._free) + len(self._idle)
 
+    @property
+    def num_reserved(self) -> int:
+        return len(self._reserved)
+
+    @property
+    def num_quarantined(self) -> int:
+        return len(self._quarantined)
+
+    @property
+    def num_held(self) -> int:
+        return self.num_blocks - self.num_available - self.num_reserved - self.num_quarantined
+
     def references(self, block: int) -> int:
         return self._references[block]
 
@@ -41,17 +61,34 @@ class BlockPool:
     def take(self) -> int:
         """A blank block, held once; the least recently used prefix is forgotten for it if need be.
 
-        Raises IndexError when all blocks are held.
+        Raises IndexError when no block is available.
         """
-        if self._free:
-            block = self._free.pop()
-        elif self._idle:
-            block, _ = self._idle.popitem(last=False)
-            self._cache.forget(block)
-        else:
-            raise IndexError(f"all {self.num_blocks} KV blocks are held")
+        block = self._pick()
         self._references[block] = 1
         return block
+
+    def reserve(self) -> int:
+        """A block that a peer may write to from now on; as `take` otherwise."""
+        block = self._pick()
+        self._reserved.add(block)
+        return block
+
+    def fill(self, block: int) -> None:
+        """What the peer brought to a reserved block is complete: it is held once, and not written again."""
+        self._reserved.remove(block)
+        self._references[block] = 1
+
+    def quarantine(self, blocks: Iterable[int]) -> None:
+        """The reserved `blocks` are no longer wanted, but cannot be used before `lift`."""
+        for block in blocks:
+            self._reserved.remove(block)
+            self._quarantined.add(block)
+
+    def lift(self, blocks: Iterable[int]) -> None:
+        """Nobody writes to the quarantined `blocks` any more."""
+        for block in blocks:
+            self._quarantined.remove(block)
+            self._free.append(block)
 
     def hold(self, block: int) -> None:
         """One more holder for a block that is idle or held."""
@@ -75,6 +112,15 @@ class BlockPool:
             self._free.append(block)
         self._idle.clear()
 
+    def _pick(self) -> int:
+        if self._free:
+            return self._free.pop()
+        if not self._idle:
+            raise IndexError(f"none of {self.num_blocks} KV blocks is free or idle")
+        block, _ = self._idle.popitem(last=False)
+        self._cache.forget(block)
+        return block
+
     def _set_down(self, block: int) -> None:
         if block in self._cache:
             self._idle[block] = None
@@ -82,12 +128,15 @@ class BlockPool:
             self._free.append(block)
 
     def check_invariants(self) -> None:
-        free, idle = set(self._free), set(self._idle)
         held = {block for block, count in enumerate(self._references) if count}
-        if len(free) != len(self._free) or len(free) + len(idle) + len(held) != self.num_blocks:
-            raise AssertionError(f"{len(free)} free + {len(idle)} idle + {len(held)} held blocks")
-        if free | idle | held != set(range(self.num_blocks)):
+        states = [set(self._free), set(self._idle), held, self._reserved, self._quarantined]
+        if len(states[0]) != len(self._free) or sum(map(len, states)) != self.num_blocks:
+            names = ("free", "idle", "held", "reserved", "quarantined")
+            counted = " + ".join(f"{len(state)} {name}" for state, name in zip(states, names, strict=True))
+            raise AssertionError(f"{counted} blocks are not {self.num_blocks}")
+        if set().union(*states) != set(range(self.num_blocks)):
             raise AssertionError("a block is in two states, or in none")
-        if not all(block in self._cache for block in idle) or any(block in self._cache for block in free):
-            raise AssertionError("an idle block without a prefix, or a free one with it")
+        blank = states[0] | self._reserved | self._quarantined
+        if not all(block in self._cache for block in self._idle) or any(b in self._cache for b in blank):
+            raise AssertionError("an idle block without a prefix, or a blank one with it")
         self._cache.check_invariants()

@@ -1,11 +1,15 @@
 """A request inside the engine, and the lines of tokens that answer it.
 
     TokenSequence:  WAITING ──admit──▶ RUNNING ──stop, abort, error──▶ FINISHED
-                       ▲                  │
-                       └────preempt───────┘
+                     │   ▲                │ ▲
+                     │   └────preempt─────┘ │
+                   pull                     │ a seat is free
+                     ▼                      │
+                  ARRIVING ──committed──▶ ARRIVED
 
 A request starts as one sequence that stands for all its choices. When its prompt is computed, it forks into
-one sequence a choice.
+one sequence a choice. A decode leg starts with one for each choice; while their KV is on its way they are
+ARRIVING, and they wait to compute it themselves when it does not come.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +18,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs
+from atomesh.protocol.generation import (
+    DecodeLeg,
+    GenerationRequest,
+    KVSource,
+    Leg,
+    Timings,
+    TokenDelta,
+    TokenLogprobs,
+)
 
 if TYPE_CHECKING:
     from atomesh.engine.core.batch import SampledToken
@@ -27,48 +39,65 @@ OrderKey = tuple[int, int, int]  # rank, arrival number, choice: the smaller goe
 
 class SequenceState(Enum):
     WAITING = auto()
+    ARRIVING = auto()
+    ARRIVED = auto()
     RUNNING = auto()
     FINISHED = auto()
 
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """What the choices of one request share. Times are in seconds on the engine's clock."""
+    """What the choices of one request share. Times are in seconds on the engine's clock.
+
+    `settled_s` is when a decode leg's KV had come, or was known not to come.
+    """
 
     request: GenerationRequest
     arrival_s: float
+    leg: Leg | None = None
     sequences: "dict[int, TokenSequence]" = field(default_factory=dict)
+    settled_s: float | None = None
     scheduled_s: float | None = None
     cached_tokens: int = 0
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     is_announced: bool = False
 
+    @property
+    def first_sequence(self) -> "TokenSequence":
+        return next(iter(self.sequences.values()))
+
     def delta(
-        self, choice: int, sampled: "SampledToken | None", stop: "Stop | None", now: float
+        self, sequence: "TokenSequence", sampled: "SampledToken | None", stop: "Stop | None", now: float
     ) -> TokenDelta:
         """What goes out for one choice; the request's first delta also says what its prompt cost."""
         logprobs = None if sampled is None or sampled.logprobs is None else [sampled.logprobs]
         delta = TokenDelta(
             request_id=self.request.request_id,
-            choice=choice,
+            choice=sequence.choices[0],
             token_ids=[] if sampled is None else [sampled.token_id],
             logprobs=logprobs,
             finish_reason=None if stop is None else stop.reason,
             stop_token_id=None if stop is None else stop.stop_token_id,
+            kv_source=sequence.kv_source,
         )
+        sequence.kv_source = None
         if self.is_announced:
             return delta
         self.is_announced = True
         return self._announce(delta, now)
 
     def _announce(self, delta: TokenDelta, now: float) -> TokenDelta:
-        scheduled_s = self.arrival_s if self.scheduled_s is None else self.scheduled_s
+        settled_s = self.arrival_s if self.settled_s is None else self.settled_s
+        scheduled_s = settled_s if self.scheduled_s is None else self.scheduled_s
+        timings = Timings(scheduled_s - settled_s, now - scheduled_s, settled_s - self.arrival_s)
+        if isinstance(self.leg, DecodeLeg):
+            return replace(delta, timings=timings)
         wants_logprobs = self.request.sampling.prompt_logprobs is not None
         return replace(
             delta,
             cached_tokens=self.cached_tokens,
             prompt_logprobs=[None, *self.prompt_logprobs] if wants_logprobs else None,
-            timings=Timings(queue_s=scheduled_s - self.arrival_s, prefill_s=now - scheduled_s),
+            timings=timings,
         )
 
 
@@ -92,6 +121,7 @@ class TokenSequence:
     num_computed_tokens: int = 0
     num_registered_blocks: int = 0
     state: SequenceState = SequenceState.WAITING
+    kv_source: KVSource | None = None  # until the first delta has said it
 
     @property
     def num_tokens(self) -> int:
@@ -109,6 +139,15 @@ class TokenSequence:
     @property
     def wants_prompt_logprobs(self) -> bool:
         return self.sampling.prompt_logprobs is not None
+
+    @property
+    def is_sound(self) -> bool:
+        """What it holds goes with its state."""
+        if self.state is SequenceState.WAITING:
+            return not self.block_table
+        return self.state is SequenceState.ARRIVING or (
+            bool(self.block_table) and self.num_uncomputed_tokens > 0
+        )
 
     def token_ids(self, start: int, end: int) -> list[int]:
         """The tokens at positions start … end − 1, prompt and output alike."""

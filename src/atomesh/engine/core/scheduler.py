@@ -5,9 +5,11 @@ running stream; then prompts under way; then new ones, in order. Nothing newer e
 waits, and only the last in order is ever preempted, so the first always advances and everybody ends.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
-from atomesh.engine.core.admission import Policy, SequenceQueue, check_capacity, rank_of
+from atomesh.engine.core.admission import Policy, check_capacity, rank_of
 from atomesh.engine.core.batch import (
     SampledToken,
     ScheduledBatch,
@@ -15,15 +17,22 @@ from atomesh.engine.core.batch import (
     SequenceOutcome,
     StepResult,
 )
+from atomesh.engine.core.kv_books import KVBooks, take_stock
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
+from atomesh.engine.core.legs import check_leg, request_of_leg, sequences_of
+from atomesh.engine.core.remote_kv.config import OFF, RemoteKVConfig
+from atomesh.engine.core.remote_kv.receiver import Claim
+from atomesh.engine.core.remote_kv.remote_kv import RemoteKV
 from atomesh.engine.core.request import RequestState, SequenceState, TokenSequence
+from atomesh.engine.core.roster import Roster
 from atomesh.engine.core.step_plan import StepPlan
 from atomesh.engine.core.stop import find_stop
 from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.protocol.block_hash import BlockHasher
-from atomesh.protocol.generation import GenerationRequest, TokenDelta, WireError
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta, WireError
 from atomesh.protocol.worker import LoadReport
 
+Tokens = Sequence[SampledToken | None]
 GROWTH_RESERVE = 100  # a new sequence must leave one block in so many free while others run
 
 
@@ -65,57 +74,71 @@ class Totals:
 
 
 class Scheduler:
-    def __init__(self, config: SchedulerConfig, hasher: BlockHasher) -> None:
+    def __init__(
+        self, config: SchedulerConfig, hasher: BlockHasher, remote: RemoteKVConfig | None = None
+    ) -> None:
+        """With `remote` the scheduler takes part in hand-offs; see `remote_kv`."""
         if hasher.block_size != config.block_size:
             raise ConfigurationError(
                 f"the block hasher's block size is {hasher.block_size}, the scheduler's {config.block_size}"
             )
         self.config = config
+        self._chunk_budget = config.max_num_batched_tokens
         self._kv = KVCacheManager(config.num_blocks, hasher, enable_prefix_cache=config.enable_prefix_cache)
-        self._waiting = SequenceQueue()
-        self._running = SequenceQueue()
-        self._requests: dict[str, RequestState] = {}
-        self._sequences: dict[int, TokenSequence] = {}
-        self._num_arrivals = 0
-        self._num_sequences = 0
+        self.remote_kv = RemoteKV(remote or OFF, self._kv)
+        self._roster = Roster()
+        self._failed: list[TokenDelta] = []
         self._totals = Totals()
 
-    def add(self, request: GenerationRequest, now: float) -> None:
-        """Queue a request; InvalidRequestError or ContextLengthError if it can never run to its end."""
+    def add(self, request: GenerationRequest, now: float, leg: Leg | None = None) -> None:
+        """Queue a request, or one leg of it.
+
+        Raises InvalidRequestError or ContextLengthError if it can never run to its end, and
+        ServiceUnavailableError when a prefill leg's ticket is not good here.
+        """
         config = self.config
-        if request.request_id in self._requests:
+        if self._roster.request(request.request_id) is not None:
             raise InvalidRequestError(
                 f"request id {request.request_id!r} is in use; every request needs its own"
             )
         check_capacity(request, config.max_model_len, config.num_blocks * config.block_size)
-        rank = rank_of(config.policy, request.priority, self._num_arrivals)
-        state = RequestState(request, arrival_s=now)
-        sequence = TokenSequence(
-            sequence_id=self._next_sequence_id(),
-            request=state,
-            choices=tuple(range(request.n)),
-            order_key=(rank, self._num_arrivals, 0),
-            sampling=request.sampling,
-            prompt_token_ids=request.prompt_token_ids,
-        )
-        self._num_arrivals += 1
-        self._requests[request.request_id] = state
-        self._adopt(sequence)
-        self._waiting.add(sequence)
+        check_leg(request, leg, config.max_model_len)
+        if isinstance(leg, PrefillLeg):
+            self.remote_kv.check_in(leg.ticket, now)
+        arrival = self._roster.next_arrival()
+        rank = rank_of(config.policy, request.priority, arrival)
+        state = RequestState(request_of_leg(request, leg), arrival_s=now, leg=leg)
+        for sequence in sequences_of(state, (rank, arrival), self._roster.next_sequence_id):
+            self._roster.enter(sequence, SequenceState.WAITING)
+        if isinstance(leg, DecodeLeg) and leg.ticket is not None:
+            claim = Claim(state, leg.ticket, leg.prefill_address)
+            if self.remote_kv.receiver.claim(claim, now):
+                self._move_all(state, SequenceState.ARRIVING)
 
     def abort(self, request_id: str) -> None:
-        """End a request without a word and free its blocks; one that is unknown or has ended is ignored."""
-        state = self._requests.get(request_id)
+        """End a request without a word and free its blocks; one that is unknown or has ended is ignored.
+
+        What is left of its hand-off, maybe after its leg, ends too.
+        """
+        state = self._roster.request(request_id)
+        self.remote_kv.drop(request_id, state)
         if state is not None:
             for sequence in list(state.sequences.values()):
                 self._retire(sequence)
 
     def has_work(self) -> bool:
-        return bool(self._requests)
+        """Whether a step now would bring something; a request may also be waiting for its KV or for room."""
+        roster = self._roster
+        if roster.running or roster.arrived or self._failed or self.remote_kv.receiver.has_settled:
+            return True
+        return bool(roster.waiting) and self._kv.fits(roster.waiting.first)
 
     def schedule(self, now: float) -> ScheduledBatch:
-        """The next step's batch, empty only when there is no work. Answer each batch with `update`."""
-        plan = StepPlan(self.config.max_num_batched_tokens)
+        """The next step's batch, empty when there is nothing to compute. Answer each batch with `update`."""
+        self.remote_kv.tick(now)
+        self._settle_transfers(now)
+        self._seat_arrived(now)
+        plan = StepPlan(self._chunk_budget)
         self._schedule_decodes(plan)
         self._schedule_prefills(plan)
         self._schedule_waiting(plan, now)
@@ -123,29 +146,35 @@ class Scheduler:
 
     def update(self, batch: ScheduledBatch, result: StepResult, now: float) -> list[TokenDelta]:
         """Take in a step's result; what it brought for each choice, in the order of the batch."""
-        deltas: list[TokenDelta] = []
+        deltas, self._failed = self._failed, []
         outcomes = result.outcomes
         for scheduled in batch.sequences:
-            sequence = self._sequences.get(scheduled.sequence_id)
+            sequence = self._roster.sequence(scheduled.sequence_id)
             if sequence is None:
                 continue  # its request has failed with another of its choices
             outcome = outcomes.get(scheduled.sequence_id)
             error = _find_error(scheduled, outcome)
             if outcome is None or error is not None:
                 deltas.append(self._fail(sequence, error or "no outcome"))
+                self._kv.reset_prefix_cache()  # its KV may be what is wrong: nobody may find it there
             else:
                 self._advance(sequence, scheduled, outcome, now, deltas)
         self._kv.end_step()
-        self._totals.steps += 1
+        self._totals.steps += bool(batch.sequences)
         return deltas
 
+    def set_chunk_budget(self, max_num_batched_tokens: int) -> None:
+        """How many tokens a step computes from now on; ConfigurationError for what the configuration bars."""
+        replace(self.config, max_num_batched_tokens=max_num_batched_tokens)
+        self._chunk_budget = max_num_batched_tokens
+
     def load(self) -> LoadReport:
-        totals = self._totals
+        totals, pool = self._totals, self._kv.pool
         return LoadReport(
-            running=len(self._running),
-            waiting=len(self._waiting),
-            free_blocks=self._kv.num_free_blocks,
-            cached_blocks=self._kv.num_idle_blocks,
+            running=len(self._roster.running),
+            waiting=self._roster.num_idle,
+            free_blocks=pool.num_free,
+            cached_blocks=pool.num_idle,
             total_blocks=self.config.num_blocks,
             prefix_cache_queries=totals.prefix_cache_queries,
             prefix_cache_hits=totals.prefix_cache_hits,
@@ -153,14 +182,50 @@ class Scheduler:
             steps=totals.steps,
             prompt_tokens=totals.prompt_tokens,
             generation_tokens=totals.generation_tokens,
+            reserved_blocks=pool.num_reserved,
+            quarantined_blocks=pool.num_quarantined,
+            kv_transfers=dict(self.remote_kv.transfers),
+            kv_refusals=dict(self.remote_kv.refusals),
         )
+
+    def take_stock(self) -> KVBooks:
+        """Every KV block, by state and by owner."""
+        return take_stock(self._kv.pool, (*self._roster.holds(), *self.remote_kv.holds()))
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix that no running request holds."""
         self._kv.reset_prefix_cache()
 
+    def _settle_transfers(self, now: float) -> None:
+        for settlement in self.remote_kv.receiver.take_settled():
+            state = settlement.request
+            state.settled_s = now
+            if settlement.failure is None:
+                self._move_all(state, SequenceState.ARRIVED)
+            elif isinstance(state.leg, DecodeLeg) and state.leg.on_failure == "fail":
+                words = f"the KV cache did not reach the decode worker ({settlement.failure}); try again"
+                self._failed.append(self._fail(state.first_sequence, words))
+            else:
+                self._move_all(state, SequenceState.WAITING)
+
+    def _move_all(self, state: RequestState, to: SequenceState) -> None:
+        for sequence in state.sequences.values():
+            self._roster.move(sequence, to)
+            sequence.kv_source = "transferred" if to is SequenceState.ARRIVED else "recomputed"
+
+    def _seat_arrived(self, now: float) -> None:
+        """Sequences whose KV has come take the seats that older ones, if they have room, will not need."""
+        roster = self._roster
+        while roster.arrived:
+            sequence = roster.arrived.first
+            older = 0 if self.remote_kv.receiver.is_blocked else roster.waiting.num_before(sequence)
+            if len(roster.running) + older >= self.config.max_num_seqs:
+                return
+            roster.move(sequence, SequenceState.RUNNING)
+            self._note_first_schedule(sequence, 0, now)
+
     def _schedule_decodes(self, plan: StepPlan) -> None:
-        for sequence in [one for one in self._running if one.num_uncomputed_tokens == 1]:
+        for sequence in [one for one in self._roster.running if one.num_uncomputed_tokens == 1]:
             if plan.budget == 0:
                 return
             if sequence.state is SequenceState.RUNNING and self._make_room(sequence, plan):
@@ -169,7 +234,9 @@ class Scheduler:
     def _make_room(self, sequence: TokenSequence, plan: StepPlan) -> bool:
         """Room for its last token, if need be at the cost of the last in order; False if that is itself."""
         while not self._kv.grow(sequence, plan.copies):
-            victim = self._running.last
+            victim = self._roster.last_holder
+            if victim is sequence and self.remote_kv.receiver.yield_blocks():
+                continue
             self._send_to_wait(victim)
             self._totals.preemptions += 1
             if victim is sequence:
@@ -177,48 +244,65 @@ class Scheduler:
         return True
 
     def _schedule_prefills(self, plan: StepPlan) -> None:
-        for sequence in [one for one in self._running if one.num_uncomputed_tokens > 1]:
+        for sequence in [one for one in self._roster.running if one.num_uncomputed_tokens > 1]:
             if plan.budget == 0:
                 return
             plan.take(sequence, min(plan.budget, sequence.num_uncomputed_tokens))
 
     def _schedule_waiting(self, plan: StepPlan, now: float) -> None:
-        while self._waiting and plan.budget and len(self._running) < self.config.max_num_seqs:
-            sequence = self._waiting.first
-            if not self._admit(sequence, plan, now):
+        roster, receiver = self._roster, self.remote_kv.receiver
+        receiver.is_blocked = False
+        while roster.waiting and plan.budget and len(roster.running) < self.config.max_num_seqs:
+            sequence = roster.waiting.first
+            claim = receiver.pending_pull(sequence.request)
+            enters = self._admit(sequence, plan, now) if claim is None else self._pull(claim, now)
+            if not enters:
+                receiver.is_blocked = True
                 return
-            plan.take(sequence, min(plan.budget, sequence.num_uncomputed_tokens))
+
+    def _pull(self, claim: Claim, now: float) -> bool:
+        if not self.remote_kv.receiver.pull(claim, self._growth_reserve, now):
+            return False
+        self._move_all(claim.request, SequenceState.ARRIVING)
+        return True
 
     def _admit(self, sequence: TokenSequence, plan: StepPlan, now: float) -> bool:
         matched = self._kv.match(sequence)
         num_cached = len(matched) * self.config.block_size
         if not self.config.enable_chunked_prefill and sequence.num_tokens - num_cached > plan.budget:
             return False
-        reserve = self.config.num_blocks // GROWTH_RESERVE if self._running else 0
-        if not self._kv.admit(sequence, matched, reserve):
+        if not self._kv.admit(sequence, matched, self._growth_reserve):
             return False
-        self._waiting.remove(sequence)
-        self._running.add(sequence)
-        sequence.state = SequenceState.RUNNING
-        if sequence.request.scheduled_s is None:
-            self._note_first_schedule(sequence, num_cached, now)
+        self._roster.move(sequence, SequenceState.RUNNING)
+        self._note_first_schedule(sequence, num_cached, now)
+        plan.take(sequence, min(plan.budget, sequence.num_uncomputed_tokens))
         return True
 
+    @property
+    def _growth_reserve(self) -> int:
+        return self.config.num_blocks // GROWTH_RESERVE if self._roster.running else 0
+
     def _note_first_schedule(self, sequence: TokenSequence, num_cached: int, now: float) -> None:
-        sequence.request.scheduled_s = now
-        sequence.request.cached_tokens = num_cached
-        if self.config.enable_prefix_cache and not sequence.wants_prompt_logprobs:
+        state = sequence.request
+        if state.scheduled_s is not None:
+            return
+        state.scheduled_s = now
+        state.cached_tokens = num_cached
+        if isinstance(state.leg, PrefillLeg):
+            self.remote_kv.sender.begin(sequence, state.leg)
+        is_looked_up = not sequence.wants_prompt_logprobs and not isinstance(state.leg, DecodeLeg)
+        if self.config.enable_prefix_cache and is_looked_up:
             self._totals.prefix_cache_queries += len(sequence.prompt_token_ids)
             self._totals.prefix_cache_hits += num_cached
 
     def _send_to_wait(self, sequence: TokenSequence) -> None:
-        """Take a running sequence's blocks; what they held is computed again when there is room."""
-        self._running.remove(sequence)
+        """Take a sequence's blocks; what they held is computed again when there is room."""
         self._kv.release(sequence)
         if sequence.wants_prompt_logprobs:
             sequence.request.prompt_logprobs.clear()
-        sequence.state = SequenceState.WAITING
-        self._waiting.add(sequence)
+        if sequence.kv_source is not None:
+            sequence.kv_source = "recomputed"
+        self._roster.move(sequence, SequenceState.WAITING)
 
     def _advance(
         self,
@@ -234,53 +318,71 @@ class Scheduler:
             sequence.request.prompt_logprobs += outcome.prompt_logprobs
         if sequence.is_first_prefill:
             self._totals.prompt_tokens += len(scheduled.token_ids)
-        if sequence.num_uncomputed_tokens:
-            return
-        sequence.settle_prompt()
-        if len(sequence.choices) == 1:
-            deltas.append(self._append(sequence, outcome.sampled[0] if outcome.sampled else None, now))
-        else:
-            deltas += self._fork(sequence, outcome.sampled, now)
+        leg = sequence.request.leg
+        if not sequence.num_uncomputed_tokens:
+            sequence.settle_prompt()
+            deltas += self._answer(sequence, outcome.sampled, now)
+        elif isinstance(leg, PrefillLeg):
+            self.remote_kv.sender.advance(leg)
 
-    def _fork(self, parent: TokenSequence, sampled: tuple[SampledToken, ...], now: float) -> list[TokenDelta]:
+    def _answer(
+        self, sequence: TokenSequence, sampled: tuple[SampledToken, ...], now: float
+    ) -> list[TokenDelta]:
+        tokens = sampled or (None,) * len(sequence.choices)
+        leg = sequence.request.leg
+        if isinstance(leg, PrefillLeg):
+            return self._end_prefill_leg(sequence, leg, tokens, now)
+        if len(sequence.choices) == 1:
+            return [self._append(sequence, tokens[0], now)]
+        return self._fork(sequence, tokens, now)
+
+    def _end_prefill_leg(
+        self, sequence: TokenSequence, leg: PrefillLeg, tokens: Tokens, now: float
+    ) -> list[TokenDelta]:
+        """Each choice's first token; whoever goes on from there gets the KV."""
+        branches = [sequence.branch(sequence.sequence_id, choice) for choice in sequence.choices]
+        deltas = [self._delta(branch, token, now) for branch, token in zip(branches, tokens, strict=True)]
+        is_open = any(delta.finish_reason is None for delta in deltas)
+        self.remote_kv.sender.finish(leg, now, is_open=is_open)
+        self._retire(sequence)
+        return deltas
+
+    def _fork(self, parent: TokenSequence, tokens: Tokens, now: float) -> list[TokenDelta]:
         """Split a sequence whose prompt is computed, one for each choice; those beyond the seats wait."""
         branches = self._branches(parent)
-        tokens = sampled or (None,) * len(branches)
         deltas = [self._append(branch, token, now) for branch, token in zip(branches, tokens, strict=True)]
         for branch in reversed(branches):
-            if len(self._running) > self.config.max_num_seqs and branch.state is SequenceState.RUNNING:
+            is_running = branch.state is SequenceState.RUNNING
+            if is_running and len(self._roster.running) > self.config.max_num_seqs:
                 self._send_to_wait(branch)
         return deltas
 
     def _branches(self, parent: TokenSequence) -> list[TokenSequence]:
-        branches = [parent.branch(self._next_sequence_id(), choice) for choice in parent.choices]
+        branches = [parent.branch(self._roster.next_sequence_id(), choice) for choice in parent.choices]
         for branch in branches:
             self._kv.fork(parent, branch)
-            self._adopt(branch)
         self._retire(parent)
         for branch in branches:
-            branch.state = SequenceState.RUNNING
-            self._running.add(branch)
+            self._roster.enter(branch, SequenceState.RUNNING)
         return branches
 
     def _append(self, sequence: TokenSequence, sampled: SampledToken | None, now: float) -> TokenDelta:
+        delta = self._delta(sequence, sampled, now)
+        if delta.finish_reason is not None:
+            self._retire(sequence)
+        return delta
+
+    def _delta(self, sequence: TokenSequence, sampled: SampledToken | None, now: float) -> TokenDelta:
         if sampled is not None:
             sequence.output_token_ids.append(sampled.token_id)
             self._totals.generation_tokens += 1
         stop = find_stop(sequence, self.config.max_model_len)
-        delta = sequence.request.delta(sequence.choices[0], sampled, stop, now)
-        if stop is not None:
-            self._retire(sequence)
-        return delta
+        return sequence.request.delta(sequence, sampled, stop, now)
 
     def _fail(self, sequence: TokenSequence, error: str) -> TokenDelta:
-        """End the whole request of a sequence that cannot go on.
-
-        Its KV may be what is wrong with it, so no later request may find it in the prefix cache.
-        """
+        """End the whole request of a sequence that cannot go on."""
         request_id = sequence.request.request.request_id
         self.abort(request_id)
-        self._kv.reset_prefix_cache()
         return TokenDelta(
             request_id=request_id,
             choice=sequence.choices[0],
@@ -288,45 +390,22 @@ class Scheduler:
             error=WireError("EngineError", error),
         )
 
-    def _next_sequence_id(self) -> int:
-        self._num_sequences += 1
-        return self._num_sequences
-
-    def _adopt(self, sequence: TokenSequence) -> None:
-        self._sequences[sequence.sequence_id] = sequence
-        sequence.request.sequences[sequence.sequence_id] = sequence
-
     def _retire(self, sequence: TokenSequence) -> None:
-        """The sequence has ended; with its last sequence a request ends too."""
-        queue = self._running if sequence.state is SequenceState.RUNNING else self._waiting
-        queue.remove(sequence)
         self._kv.release(sequence)
-        sequence.state = SequenceState.FINISHED
-        state = sequence.request
-        del self._sequences[sequence.sequence_id], state.sequences[sequence.sequence_id]
-        if not state.sequences:
-            del self._requests[state.request.request_id]
+        self._roster.leave(sequence)
 
     def check_invariants(self) -> None:
         """Raises AssertionError if a block, sequence or request is lost or counted twice."""
-        self._waiting.check_invariants()
-        self._running.check_invariants()
-        if len(self._running) > self.config.max_num_seqs:
-            raise AssertionError(f"{len(self._running)} sequences run; {self.config.max_num_seqs} may")
-        queued = {one.sequence_id: one for queue in (self._waiting, self._running) for one in queue}
-        owned = {key: one for state in self._requests.values() for key, one in state.sequences.items()}
-        if (
-            queued != self._sequences
-            or owned != self._sequences
-            or not all(map(self._is_sound, owned.values()))
-        ):
-            raise AssertionError("queues, requests and sequences disagree")
-        self._kv.check_invariants(self._running)
-
-    def _is_sound(self, sequence: TokenSequence) -> bool:
-        if sequence in self._running:
-            return sequence.state is SequenceState.RUNNING and sequence.num_uncomputed_tokens > 0
-        return sequence.state is SequenceState.WAITING and not sequence.block_table
+        roster = self._roster
+        roster.check_invariants()
+        if len(roster.running) > self.config.max_num_seqs:
+            raise AssertionError(f"{len(roster.running)} sequences run; {self.config.max_num_seqs} may")
+        if {id(one.request) for one in roster.arriving} != set(map(id, self.remote_kv.receiver.claims())):
+            raise AssertionError("the arriving sequences are not those that wait for a transfer")
+        holders = (*roster.running, *roster.arrived, *roster.arriving)
+        self._kv.check_invariants(
+            holders, chain.from_iterable(blocks for _, blocks in self.remote_kv.holds())
+        )
 
 
 def _find_error(scheduled: ScheduledSequence, outcome: SequenceOutcome | None) -> str | None:

@@ -27,7 +27,7 @@ def test_a_new_pool_is_free_and_gives_each_block_once(cache: PrefixCache) -> Non
 def test_an_exhausted_pool_says_so(cache: PrefixCache) -> None:
     pool = BlockPool(1, cache)
     pool.take()
-    with pytest.raises(IndexError, match="all 1 KV blocks are held"):
+    with pytest.raises(IndexError, match="none of 1 KV blocks is free or idle"):
         pool.take()
 
 

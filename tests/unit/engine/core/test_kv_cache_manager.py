@@ -40,7 +40,7 @@ def test_admission_gives_blocks_for_every_known_token_or_none() -> None:
     kv = manager(num_blocks=2)
     long = sequence(list(range(9)))
     assert not kv.admit(long, [], reserve=0)
-    assert (long.block_table, kv.num_free_blocks) == ([], 2)
+    assert (long.block_table, kv.pool.num_free) == ([], 2)
     fits = admitted(kv, sequence(list(range(8))))
     assert len(fits.block_table) == 2
     kv.check_invariants([fits])
@@ -69,7 +69,7 @@ def test_running_sequences_share_the_blocks_of_a_common_prefix() -> None:
     second = admitted(kv, sequence([*range(8), 200], sequence_id=2))
     assert second.block_table[:2] == first.block_table[:2]
     assert second.block_table[2] != first.block_table[2]
-    assert kv.num_free_blocks == 4
+    assert kv.pool.num_free == 4
     kv.check_invariants([first, second])
 
 
@@ -106,7 +106,7 @@ def test_without_a_prefix_cache_nothing_is_found_or_kept() -> None:
     kv = manager(enable_prefix_cache=False)
     kv.release(computed(kv, sequence(list(range(9)))))
     assert kv.match(sequence(list(range(9)))) == []
-    assert (kv.num_free_blocks, kv.num_idle_blocks) == (8, 0)
+    assert (kv.pool.num_free, kv.pool.num_idle) == (8, 0)
 
 
 def test_whoever_computes_a_known_prefix_switches_to_the_known_block() -> None:
@@ -114,12 +114,12 @@ def test_whoever_computes_a_known_prefix_switches_to_the_known_block() -> None:
     first, second = sequence(list(range(9))), sequence([*range(8), 50], sequence_id=2)
     for one in (first, second):
         assert kv.admit(one, [], reserve=0)
-    assert kv.num_free_blocks == 2
+    assert kv.pool.num_free == 2
     for one in (first, second):
         one.num_computed_tokens = 9
         kv.register(one)
     assert second.block_table[:2] == first.block_table[:2]
-    assert kv.num_free_blocks == 4
+    assert kv.pool.num_free == 4
     kv.check_invariants([first, second])
 
 
@@ -148,7 +148,7 @@ def fork_two(kv: KVCacheManager, prompt: list[int]) -> tuple[TokenSequence, Toke
 def test_branches_share_full_blocks_and_the_first_writer_copies_the_partial_one() -> None:
     kv = manager()
     first, second = fork_two(kv, list(range(6)))
-    assert kv.num_free_blocks == 6
+    assert kv.pool.num_free == 6
     shared_head, shared_tail = first.block_table
     copies: list[BlockCopy] = []
     assert kv.grow(first, copies)
@@ -178,9 +178,9 @@ def test_the_source_of_a_copy_is_not_reused_within_the_step() -> None:
     copies: list[BlockCopy] = []
     assert kv.grow(first, copies)
     kv.release(second)
-    assert kv.num_free_blocks == 0
+    assert kv.pool.num_free == 0
     kv.end_step()
-    assert kv.num_free_blocks == 1
+    assert kv.pool.num_free == 1
     kv.check_invariants([first])
 
 

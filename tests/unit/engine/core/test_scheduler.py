@@ -302,6 +302,6 @@ def test_a_reset_cache_is_cold_again() -> None:
 def test_the_books_notice_a_sequence_that_nobody_owns() -> None:
     one = scheduler()
     one.add(request("a", 9), now=0.0)
-    one._requests.clear()
+    one._roster._requests.clear()
     with pytest.raises(AssertionError, match="disagree"):
         one.check_invariants()

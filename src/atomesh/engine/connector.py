@@ -1,0 +1,30 @@
+"""The engine's narrow door to other workers' KV; a null object where there is no hand-off."""
+
+from typing import Protocol
+
+
+class Connector(Protocol):
+    """Stands between the scheduler's `remote_kv` and whatever moves the bytes. Neither call waits."""
+
+    def poll(self) -> None:
+        """Tell `remote_kv` what has happened since the last call."""
+        ...
+
+    def flush(self) -> None:
+        """Carry out the actions that `remote_kv` has decided on."""
+        ...
+
+    def close(self) -> None:
+        """Move nothing any more."""
+        ...
+
+
+class NoConnector:
+    def poll(self) -> None:
+        return
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        return

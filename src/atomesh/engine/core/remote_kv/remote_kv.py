@@ -1,0 +1,125 @@
+"""The hand-off's state machines under one roof: events in, actions out. Moves no byte, opens no connection.
+
+Whoever moves the bytes tells what happened (`heard` … `tick`) and carries out, in order, what `take_actions`
+gives. Nothing happens between the calls, so `now` may be any clock that does not run backwards.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from atomesh.engine.core.kv_cache_manager import KVCacheManager
+from atomesh.engine.core.remote_kv.actions import Action
+from atomesh.engine.core.remote_kv.config import RemoteKVConfig
+from atomesh.engine.core.remote_kv.outbox import Outbox
+from atomesh.engine.core.remote_kv.receiver import KVReceiver
+from atomesh.engine.core.remote_kv.sender import KVSender
+from atomesh.engine.core.remote_kv.ticket_gate import TicketGate
+from atomesh.engine.core.request import RequestState
+from atomesh.errors import ServiceUnavailableError
+from atomesh.protocol.kv_handoff import (
+    Commit,
+    Committed,
+    Grant,
+    HandoffMessage,
+    Pull,
+    Refuse,
+    Renew,
+    Reserve,
+    Withdraw,
+)
+from atomesh.protocol.ticket import Ticket
+
+
+class RemoteKV:
+    def __init__(self, config: RemoteKVConfig, kv: KVCacheManager) -> None:
+        self._outbox = Outbox()
+        self._gate = TicketGate(config)
+        self.sender = KVSender(config, kv, self._gate, self._outbox)
+        self.receiver = KVReceiver(config, kv, self._gate, self._outbox)
+
+    @property
+    def transfers(self) -> Counter[str]:
+        """Hand-offs that ended, by "sent_" or "received_" and their outcome."""
+        return self._outbox.transfers
+
+    @property
+    def refusals(self) -> Counter[str]:
+        """Messages and tickets that were refused, by reason."""
+        return self._outbox.refusals
+
+    def take_actions(self) -> list[Action]:
+        return self._outbox.take()
+
+    def heard(self, peer: str, message: HandoffMessage, now: float) -> None:
+        match message:
+            case Reserve():
+                self.receiver.reserve(peer, message, now)
+            case Commit():
+                self.receiver.commit(peer, message, now)
+            case Renew():
+                self.receiver.renewed(peer, message, now)
+            case Grant():
+                self.sender.granted(peer, message, now)
+            case Committed():
+                self.sender.committed(peer, message)
+            case Pull():
+                self.sender.pulled(peer, message, now)
+            case Refuse():
+                self.sender.refused(peer, message, now)
+                self.receiver.ended_by_peer(peer, message.ticket_id, f"refused_{message.reason}")
+            case Withdraw():
+                self.sender.withdrawn(message)
+                self.receiver.ended_by_peer(peer, message.ticket_id, "withdrawn")
+
+    def pushed(self, push_id: int, now: float) -> None:
+        self.sender.pushed(push_id, now)
+
+    def push_failed(self, push_id: int, reason: str, now: float) -> None:
+        self.sender.push_failed(push_id)
+
+    def received(self, grant: bytes, indices: Iterable[int], now: float) -> None:
+        self.receiver.received(grant, indices, now)
+
+    def damaged(self, grant: bytes, reason: str, now: float) -> None:
+        self.receiver.damaged(grant)
+
+    def fenced(self, grant: bytes, now: float) -> None:
+        self.receiver.fenced(grant)
+
+    def peer_lost(self, peer: str, reason: str, now: float) -> None:
+        self.sender.peer_lost(peer, now)
+        self.receiver.peer_lost(peer)
+
+    def tick(self, now: float) -> None:
+        """Let leases lapse and renew our own; the scheduler does it before each step."""
+        self.sender.tick(now)
+        self.receiver.tick(now)
+
+    def next_deadline(self, now: float) -> float | None:
+        """The time at which `tick` next has something to do, if nothing happens before."""
+        return min((*self.sender.deadlines(), *self.receiver.deadlines()), default=None)
+
+    def check_in(self, ticket: Ticket, now: float) -> None:
+        """A prefill leg has come with `ticket`. Raises ServiceUnavailableError if it is not good here."""
+        reason = self._gate.refusal(ticket, "prefill", now)
+        if reason is not None:
+            self.refusals[reason] += 1
+            raise ServiceUnavailableError(
+                f"the worker refuses the ticket of this hand-off ({reason}); try again"
+            )
+
+    def drop(self, request_id: str, request: RequestState | None) -> None:
+        """The request has ended, or did with its leg; with `request`, its sequences may be arriving."""
+        self.sender.drop(request_id)
+        if request is not None:
+            self.receiver.drop(request)
+
+    def drop_attempt(self, attempt_id: str) -> None:
+        """The gateway has aborted the attempt that tickets call so: let go of what no live request owns."""
+        self.sender.drop_attempt(attempt_id)
+        self.receiver.drop_attempt(attempt_id)
+
+    def holds(self) -> Iterator[tuple[str, list[int]]]:
+        """Owners, and the blocks that are held for them."""
+        yield from self.sender.holds()
+        yield from self.receiver.holds()

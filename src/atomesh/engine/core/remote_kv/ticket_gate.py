@@ -1,0 +1,83 @@
+"""Which tickets are good here, and what for. Each purpose is served once.
+
+A worker remembers the newest tickets. What it has forgotten it still refuses: a gateway's serials only grow,
+so a serial at or below the highest forgotten one is not new.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Literal
+
+from atomesh.engine.core.remote_kv.config import RemoteKVConfig
+from atomesh.protocol.ticket import Ticket, is_genuine
+
+Purpose = Literal["prefill", "reserve", "decode", "pull"]
+MAX_TTL_S = 3600.0
+MAX_GATEWAYS = 4096  # incarnations, each with a low-water mark of its own
+
+
+@dataclass(slots=True)
+class _Seen:
+    ticket: Ticket
+    since_s: float
+    served: set[Purpose] = field(default_factory=set)
+    is_dead: bool = False
+
+
+class TicketGate:
+    def __init__(self, config: RemoteKVConfig) -> None:
+        self._config = config
+        self._seen: OrderedDict[bytes, _Seen] = OrderedDict()
+        self._low_water: dict[str, int] = {}
+
+    def refusal(self, ticket: Ticket, purpose: Purpose, now: float) -> str | None:
+        """Why `ticket` is not good for `purpose`, in a word; None when it is, and then never again."""
+        reason = self._find_forgery(ticket, purpose)
+        if reason is not None:
+            return reason
+        seen = self._seen.get(ticket.ticket_id)
+        if seen is None:
+            if not self._is_new(ticket):
+                return "ticket_serial"
+            seen = self._remember(ticket, now)
+        reason = _find_misuse(seen, ticket, purpose, now)
+        if reason is None:
+            seen.served.add(purpose)
+        return reason
+
+    def bury(self, ticket_id: bytes) -> None:
+        """The ticket's hand-off is over here: a tombstone, so that nothing that comes late revives it."""
+        seen = self._seen.get(ticket_id)
+        if seen is not None:
+            seen.is_dead = True
+
+    def _find_forgery(self, ticket: Ticket, purpose: Purpose) -> str | None:
+        config = self._config
+        if not config.secret:
+            return "handoff_off"
+        if not is_genuine(config.secret, ticket) or not 0 < ticket.ttl_s <= MAX_TTL_S:
+            return "ticket_forged"
+        addressee = ticket.prefill if purpose in ("prefill", "pull") else ticket.decode
+        return None if addressee == config.incarnation else "ticket_incarnation"
+
+    def _is_new(self, ticket: Ticket) -> bool:
+        return ticket.serial > self._low_water.get(ticket.gateway, -1) and (
+            ticket.gateway in self._low_water or len(self._low_water) < MAX_GATEWAYS
+        )
+
+    def _remember(self, ticket: Ticket, now: float) -> _Seen:
+        self._low_water.setdefault(ticket.gateway, -1)
+        seen = self._seen[ticket.ticket_id] = _Seen(ticket, now)
+        if len(self._seen) > self._config.max_tickets:
+            _, oldest = self._seen.popitem(last=False)
+            gateway, serial = oldest.ticket.gateway, oldest.ticket.serial
+            self._low_water[gateway] = max(self._low_water[gateway], serial)
+        return seen
+
+
+def _find_misuse(seen: _Seen, ticket: Ticket, purpose: Purpose, now: float) -> str | None:
+    if seen.ticket != ticket or purpose in seen.served:
+        return "ticket_replayed"
+    if seen.is_dead:
+        return "ticket_dead"
+    return "ticket_expired" if now - seen.since_s > ticket.ttl_s else None
