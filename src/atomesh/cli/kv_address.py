@@ -27,7 +27,7 @@ def kv_listen_address(listen: Address, asked: str | None, role: Role) -> str | N
             )
     if role != "unified":
         raise ConfigurationError(
-            f"a {role} worker hands over KV or takes it, and has no address for that: name one with --kv-listen"
+            f"a {role} worker gives KV or takes it, and has no address for that: name one with --kv-listen"
         )
     return None
 

@@ -150,9 +150,9 @@ def _worker_words(flags: _Flags, seat: Seat, sockets: Path) -> list[str]:
 
 
 def _place(pools: Pools, seat: Seat, share: CoreShare) -> list[str]:
-    """A worker alone takes all cores."""
+    """A worker alone needs neither cores of its own nor a way to hand KV over."""
     if pools.total == 1:
-        return []
+        return ["--kv-listen=off"]
     yields = [f"--niceness={PREFILL_NICENESS}"] if seat.role == "prefill" else []
     return [*(f"--cores={core}" for core in share), *yields]
 

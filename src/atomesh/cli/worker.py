@@ -11,20 +11,23 @@ from cyclopts import Parameter
 from atomesh.cli import environment
 from atomesh.cli.compute_share import claim_cores
 from atomesh.cli.flags import ENGINE_DEFAULTS, PROCESS_DEFAULTS, EngineFlags, ProcessFlags
+from atomesh.cli.kv_address import kv_listen_address
 from atomesh.cli.model_progress import show_progress
 from atomesh.cli.process import die_with, end_on_sigterm, log_to_stderr, on_stop_signals, run_async
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.clock import MonotonicClock
 from atomesh.engine.token_plane import Identity
 from atomesh.engine.worker import Worker, WorkerOptions
+from atomesh.engine.worker_spec import WorkerSpec
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.model_files.resolve import resolve_model
 from atomesh.protocol.address import parse_address
+from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.worker import Role, WorkerDescription
 
 if TYPE_CHECKING:
-    from atomesh.engine.engine import Engine
     from atomesh.engine.options import EngineOptions
+    from atomesh.engine.worker_engine import WorkerEngine
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +40,7 @@ def worker(
     *,
     listen: str = "127.0.0.1:8100",
     role: Role = "unified",
+    kv_listen: str | None = None,
     served_model_name: str | None = None,
     worker_id: str | None = None,
     cores: tuple[int, ...] = (),
@@ -57,6 +61,9 @@ def worker(
     role
         What this worker is offered at first; unified is both prefill and decode. The operator can change it
         while it runs.
+    kv_listen
+        Where other workers hand KV over: unix:PATH through shared memory, HOST:PORT over TCP, or off. By
+        default beside --listen, on a free port or at PATH.kv.
     served_model_name
         Name of the model for clients; by default the model's own.
     worker_id
@@ -72,34 +79,41 @@ def worker(
     address = parse_address(listen)
     threads = claim_cores(cores, engine.threads, niceness)
     secret = cluster_secret(process.secret_file, environment.home())
-    made = _build(model, served_model_name, secret, engine.to_options(threads))
+    spec = WorkerSpec(
+        secret=secret,
+        incarnation=secrets.token_hex(16),
+        kv_listen=kv_listen_address(address, kv_listen, role),
+        faults=FaultPoints() if process.enable_faults else NoFaults(),
+    )
+    made = _build(model, served_model_name, spec, engine.to_options(threads))
     description = WorkerDescription(
         worker_id=worker_id or str(address),
-        incarnation=secrets.token_hex(16),
+        incarnation=spec.incarnation,
         pid=os.getpid(),
         role=role,
-        model=made.description,
+        model=made.engine.description,
+        kv_address=made.kv_address,
+        kv_layout=made.kv_layout,
     )
-    run_async(lambda: _serve(made, WorkerOptions(Identity(secret, description), address, drain_timeout)))
-    made.close()
+    options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)
+    run_async(lambda: _serve(made, options))
+    made.engine.close()
     return 0
 
 
-def _build(model: str | None, served_name: str | None, secret: bytes, options: "EngineOptions") -> "Engine":
+def _build(
+    model: str | None, served_name: str | None, spec: WorkerSpec, options: "EngineOptions"
+) -> "WorkerEngine":
     local = resolve_model(model, environment.home(), show_progress())
-    from atomesh.engine.build import build_engine  # imports torch
+    from atomesh.engine.build import build_parts  # imports torch
+    from atomesh.engine.worker_engine import assemble
 
-    return build_engine(
-        open_checkpoint(local.path),
-        options,
-        secret=secret,
-        served_name=served_name or local.name,
-        clock=MonotonicClock(),
-    )
+    parts = build_parts(open_checkpoint(local.path), options, served_name or local.name)
+    return assemble(parts, spec, MonotonicClock())
 
 
-async def _serve(engine: "Engine", options: WorkerOptions) -> None:
+async def _serve(made: "WorkerEngine", options: WorkerOptions) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    worker = Worker(engine, options, MonotonicClock())
+    worker = Worker(made.engine, options, MonotonicClock(), made.doorbell)
     on_stop_signals(worker.stop)
     await worker.run(lambda address: _log.info("listening on %s", address))

@@ -12,6 +12,7 @@ from atomesh.engine.engine import Engine
 from atomesh.engine.execution.device import choose_device, choose_dtype, dtype_name
 from atomesh.engine.execution.kv_pool import KVPool
 from atomesh.engine.execution.kv_sizing import KVSize, block_bytes, context_limit, size_kv_pool
+from atomesh.engine.execution.layout import kv_layout
 from atomesh.engine.execution.local_executor import LocalExecutor
 from atomesh.engine.execution.memory import free_memory
 from atomesh.engine.execution.model_runner import ModelRunner
@@ -19,11 +20,12 @@ from atomesh.engine.layers.weight_slot import TensorFactory
 from atomesh.engine.models.decoder import Decoder
 from atomesh.engine.models.registry import build_model
 from atomesh.engine.options import EngineOptions
+from atomesh.engine.parts import EngineParts
+from atomesh.engine.weights.digest import weights_digest
 from atomesh.engine.weights.loader import load_weights
 from atomesh.engine.weights.source import WeightSource
 from atomesh.model_files.checkpoint import Checkpoint
 from atomesh.model_files.config import ModelConfig
-from atomesh.protocol.block_hash import BlockHasher
 from atomesh.protocol.worker import ModelDescription
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,13 @@ log = logging.getLogger(__name__)
 def build_engine(
     checkpoint: Checkpoint, options: EngineOptions, *, secret: bytes, served_name: str, clock: Clock
 ) -> Engine:
-    """Load the weights and take the KV pool; `secret` keys the block hashes.
+    """An engine on its own, without a KV plane; `secret` keys the block hashes. Raises as `build_parts`."""
+    parts = build_parts(checkpoint, options, served_name)
+    return Engine(Scheduler(parts.limits, parts.hasher(secret)), parts.executor, clock, parts.description)
+
+
+def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str) -> EngineParts:
+    """Load the weights and take the KV pool.
 
     Raises ConfigurationError when the machine, the options and the model do not go together, and
     ModelFileError when the weights are not what their configuration says.
@@ -57,12 +65,13 @@ def build_engine(
         block_size=options.block_size,
         num_blocks=size.num_blocks,
     )
-    hashed_model = "\0".join((description.name, description.architecture, description.dtype))
-    return Engine(
-        Scheduler(_scheduler_config(options, size), BlockHasher(secret, hashed_model, options.block_size)),
-        _executor(model, config, size, options.block_size, factory),
-        clock,
-        description,
+    pool = KVPool(config, size.num_blocks, options.block_size, factory.dtype, factory.device)
+    return EngineParts(
+        description=description,
+        limits=_limits(options, size),
+        executor=_executor(model, config, pool, factory),
+        memory=pool.memory,
+        layout=lambda: kv_layout(config, description, weights_digest(checkpoint), factory.dtype.itemsize),
     )
 
 
@@ -79,7 +88,7 @@ def _size(config: ModelConfig, options: EngineOptions, factory: TensorFactory) -
     return size
 
 
-def _scheduler_config(options: EngineOptions, size: KVSize) -> SchedulerConfig:
+def _limits(options: EngineOptions, size: KVSize) -> SchedulerConfig:
     budget = options.max_num_batched_tokens
     if not options.enable_chunked_prefill:
         budget = max(budget, size.max_model_len)
@@ -95,10 +104,7 @@ def _scheduler_config(options: EngineOptions, size: KVSize) -> SchedulerConfig:
     )
 
 
-def _executor(
-    model: Decoder, config: ModelConfig, size: KVSize, block_size: int, factory: TensorFactory
-) -> LocalExecutor:
-    pool = KVPool(config, size.num_blocks, block_size, factory.dtype, factory.device)
+def _executor(model: Decoder, config: ModelConfig, pool: KVPool, factory: TensorFactory) -> LocalExecutor:
     attention = TorchAttention(AttentionShape.of(config), pool.paged)
     pool.touch_in_background()
     return LocalExecutor(ModelRunner(model, attention, factory.device), pool, config.vocab_size)

@@ -4,17 +4,20 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from atomesh.clock import Clock
+from atomesh.engine.doorbell import Doorbell
+from atomesh.engine.live_requests import LiveRequests, Outlet
+from atomesh.engine.roles import chunk_budget
 from atomesh.errors import AtomeshError, ServiceUnavailableError
-from atomesh.protocol.frames import FrameError, Heartbeat, StepFrame, encode_frame
-from atomesh.protocol.generation import GenerationRequest, TokenDelta, WireError
-from atomesh.protocol.worker import LoadReport
+from atomesh.protocol.frames import FrameError, Heartbeat, Inspected, StepFrame, encode_frame
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta, WireError
+from atomesh.protocol.worker import LoadReport, RoleWeights
 
 if TYPE_CHECKING:
     from atomesh.engine.engine import Engine
@@ -22,21 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 STALL_S = 120.0  # a step that takes longer is a hang, not work
-
-
-class Outlet(Protocol):
-    """Where one gateway's frames go. `send` never blocks, never raises, and may be called from any thread."""
-
-    def send(self, data: bytes) -> None: ...
-
-
-@dataclass(slots=True)
-class _LiveRequest:
-    """`engine_id` is unique in the engine, `delta.request_id` on the wire only within its outlet."""
-
-    outlet: Outlet
-    request_id: str
-    open_choices: int
+SHORTEST_WAIT_S = 0.001
 
 
 class EngineLoop:
@@ -45,39 +34,60 @@ class EngineLoop:
     All public methods may be called from any thread.
     """
 
-    def __init__(self, engine: "Engine", clock: Clock, on_failure: Callable[[Exception], None]) -> None:
-        """`on_failure` is called in the engine thread when the engine itself, not a request, has failed."""
+    def __init__(
+        self,
+        engine: "Engine",
+        clock: Clock,
+        on_failure: Callable[[Exception], None],
+        doorbell: Doorbell | None = None,
+    ) -> None:
+        """`on_failure` is called in the engine thread when the engine itself, not a request, has failed.
+
+        `doorbell` rings when the engine has news of its own, from its KV plane.
+        """
         self._engine = engine
         self._clock = clock
         self._on_failure = on_failure
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._live: dict[str, _LiveRequest] = {}
-        self._engine_ids: defaultdict[Outlet, dict[str, str]] = defaultdict(dict)
-        self._submitted = 0
-        self._draining = False
-        self._stopping = False
+        self._live = LiveRequests()
+        self._is_draining = False
+        self._is_stopping = False
+        self._is_rung = False
         self._step_began: float | None = None
         self._load = engine.load()
+        self._has_handoffs = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._doorbell = doorbell or Doorbell()
 
     def start(self) -> None:
+        self._doorbell.on_ring(self._wake)
+        self._wake()  # it may have rung before anybody listened
         self._thread.start()
 
-    def submit(self, outlet: Outlet, request: GenerationRequest) -> None:
-        self._commands.put(lambda: self._submit(outlet, request))
+    def submit(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None = None) -> None:
+        self._commands.put(lambda: self._submit(outlet, request, leg))
 
     def abort(self, outlet: Outlet, request_id: str) -> None:
+        """End a request, and what is left of the hand-off of one whose leg is over."""
         self._commands.put(lambda: self._abort(outlet, request_id))
 
     def drop(self, outlet: Outlet) -> None:
         """The gateway behind `outlet` is gone: abort all its requests."""
         self._commands.put(lambda: self._drop(outlet))
 
+    def set_role(self, weights: RoleWeights) -> None:
+        """From the next step on, chunks are as long as the role has them."""
+        self._commands.put(lambda: self._set_role(weights))
+
+    def inspect(self, outlet: Outlet, query_id: int) -> None:
+        """Send who owns every KV block."""
+        self._commands.put(lambda: self._inspect(outlet, query_id))
+
     def reset_prefix_cache(self) -> None:
         self._commands.put(self._engine.reset_prefix_cache)
 
     def drain(self) -> None:
-        """Refuse new requests from now on; those that run go on."""
+        """Refuse new requests from now on; those that run go on, and so do hand-offs that have begun."""
         self._commands.put(self._drain)
 
     def stop(self) -> None:
@@ -87,22 +97,23 @@ class EngineLoop:
 
     @property
     def load(self) -> LoadReport:
-        """The load after the last step."""
-        return self._load
+        """The load after the last step, and how long the present one has taken."""
+        began = self._step_began
+        step_s = 0.0 if began is None else self._clock.now() - began
+        return msgspec.structs.replace(self._load, step_s=step_s)
 
     @property
     def is_drained(self) -> bool:
-        """Told to drain, and no request is left."""
-        return self._draining and not self._live
+        """Told to drain, no request is left, and nobody waits for KV any more."""
+        return self._is_draining and not self._live and not self._has_handoffs
 
     @property
     def is_healthy(self) -> bool:
         """The thread lives, and its present step has not taken absurdly long."""
-        began = self._step_began
-        return self._thread.is_alive() and (began is None or self._clock.now() - began < STALL_S)
+        return self._thread.is_alive() and self.load.step_s < STALL_S
 
     def heartbeat(self) -> bytes:
-        return encode_frame(Heartbeat(self._load))
+        return encode_frame(Heartbeat(self.load))
 
     def _run(self) -> None:
         try:
@@ -114,84 +125,105 @@ class EngineLoop:
     def _obey(self) -> bool:
         """Carry out the waiting commands; with nothing to compute, wait for one. False when told to stop."""
         if not self._engine.has_work():
-            self._commands.get()()
+            self._wait()
         while not self._commands.empty():
             self._commands.get()()
-        self._load = self._engine.load()
-        return not self._stopping
+        return not self._is_stopping
+
+    def _wait(self) -> None:
+        """For a command, news of the KV plane, or the moment when a lease ends."""
+        deadline = self._engine.next_deadline()
+        patience_s = None if deadline is None else max(deadline - self._clock.now(), SHORTEST_WAIT_S)
+        with suppress(Empty):
+            self._commands.get(timeout=patience_s)()
 
     def _step(self) -> None:
+        self._is_rung = False
+        self._engine.poll()
         if not self._engine.has_work():
+            self._look()
             return
         self._step_began = self._clock.now()
         deltas = self._engine.step()
         self._step_began = None
-        self._load = self._engine.load()
+        self._look()
         for outlet, own in self._by_outlet(deltas).items():
             self._send(outlet, own)
 
+    def _look(self) -> None:
+        self._load = msgspec.structs.replace(self._engine.load(), draining=self._is_draining)
+        self._has_handoffs = self._engine.next_deadline() is not None
+
+    def _wake(self) -> None:
+        """Called in the transport's thread; one ring is enough until the engine has listened."""
+        if not self._is_rung:
+            self._is_rung = True
+            self._commands.put(_listen)
+
     def _by_outlet(self, deltas: list[TokenDelta]) -> dict[Outlet, list[TokenDelta]]:
-        """The deltas of live requests under their wire ids; forgets the requests that they finish."""
         frames: defaultdict[Outlet, list[TokenDelta]] = defaultdict(list)
         for delta in deltas:
-            live = self._live.get(delta.request_id)
-            if live is None:
-                continue
-            frames[live.outlet].append(msgspec.structs.replace(delta, request_id=live.request_id))
-            if delta.finish_reason is not None:
-                live.open_choices -= 1
-            if delta.error is not None or live.open_choices == 0:
-                self._forget(delta.request_id)
+            addressed = self._live.address(delta)
+            if addressed is not None:
+                frames[addressed[0]].append(addressed[1])
         return frames
 
     def _send(self, outlet: Outlet, deltas: list[TokenDelta]) -> None:
         for frame in _step_frames(deltas, self._load):
             outlet.send(frame)
 
-    def _submit(self, outlet: Outlet, request: GenerationRequest) -> None:
+    def _submit(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None) -> None:
         try:
-            self._add(outlet, request)
+            self._add(outlet, request, leg)
         except AtomeshError as error:
             self._refuse(outlet, request, error)
         except Exception:  # noqa: BLE001  one bad request must not end the others
             _log.exception("a request could not be taken in")
             self._refuse(outlet, request, AtomeshError("the engine could not take the request in"))
 
-    def _add(self, outlet: Outlet, request: GenerationRequest) -> None:
-        if self._draining:
+    def _add(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None) -> None:
+        if self._is_draining and not _continues_here(leg):
             raise ServiceUnavailableError("the worker is shutting down; try again in a moment")
-        if request.request_id in self._engine_ids[outlet]:
-            raise AtomeshError("the request id is already in use on this connection")
-        self._submitted += 1
-        engine_id = str(self._submitted)
-        self._engine.add(msgspec.structs.replace(request, request_id=engine_id))
-        self._live[engine_id] = _LiveRequest(outlet, request.request_id, request.n)
-        self._engine_ids[outlet][request.request_id] = engine_id
+        engine_id = self._live.next_engine_id(outlet, request.request_id)
+        self._engine.add(msgspec.structs.replace(request, request_id=engine_id), leg)
+        self._live.admit(engine_id, outlet, request, leg)
 
     def _refuse(self, outlet: Outlet, request: GenerationRequest, error: AtomeshError) -> None:
         wire = WireError(type(error).__name__, error.message, error.param)
         self._send(outlet, [TokenDelta(request_id=request.request_id, finish_reason="error", error=wire)])
 
     def _abort(self, outlet: Outlet, request_id: str) -> None:
-        engine_id = self._engine_ids[outlet].get(request_id)
+        engine_id = self._live.abort(outlet, request_id)
         if engine_id is not None:
             self._engine.abort(engine_id)
-            self._forget(engine_id)
 
     def _drop(self, outlet: Outlet) -> None:
-        for request_id in tuple(self._engine_ids[outlet]):
-            self._abort(outlet, request_id)
-        del self._engine_ids[outlet]
+        for engine_id in self._live.drop(outlet):
+            self._engine.abort(engine_id)
 
-    def _forget(self, engine_id: str) -> None:
-        live = self._live.pop(engine_id)
-        del self._engine_ids[live.outlet][live.request_id]
+    def _set_role(self, weights: RoleWeights) -> None:
+        limits = self._engine.limits
+        if limits.enable_chunked_prefill:
+            self._engine.set_chunk_budget(chunk_budget(weights, limits))
+
+    def _inspect(self, outlet: Outlet, query_id: int) -> None:
+        books = self._engine.take_stock()
+        outlet.send(encode_frame(Inspected(query_id, books.total, books.states, books.owners)))
 
     def _drain(self) -> None:
-        self._draining = True
+        self._is_draining = True
 
     def _stop(self) -> None:
-        self._stopping = True
+        self._is_stopping = True
+
+
+def _listen() -> None:
+    """What the engine does after every command anyway."""
+
+
+def _continues_here(leg: Leg | None) -> bool:
+    """Its KV is here or on its way, so that no other worker can take it over without computing it again."""
+    return isinstance(leg, DecodeLeg) and leg.ticket is not None
 
 
 def _step_frames(deltas: list[TokenDelta], load: LoadReport) -> list[bytes]:

@@ -36,12 +36,11 @@ class RemoteKV(Protocol):
     def damaged(self, grant: bytes, reason: str, now: float) -> None: ...
     def fenced(self, grant: bytes, now: float) -> None: ...
     def peer_lost(self, peer: str, reason: str, now: float) -> None: ...
-    def tick(self, now: float) -> None: ...
     def take_actions(self) -> "Sequence[Action]": ...
 
 
 class KVConnector:
-    """Called by the engine thread alone: `poll` before a step is scheduled, `flush` after every decision."""
+    """Implements `engine.connector.Connector`; called by the engine's thread alone."""
 
     def __init__(
         self,
@@ -56,11 +55,10 @@ class KVConnector:
         self._faults = faults or NoFaults()
 
     def poll(self) -> None:
-        """Tell what the transport has brought since the last time, and that time has passed."""
+        """Tell what the transport has brought since the last time."""
         now = self._clock.now()
         for event in self._transport.poll():
             self._tell(event, now)
-        self._remote_kv.tick(now)
 
     def flush(self) -> None:
         """Have done what was decided since the last time."""

@@ -7,9 +7,13 @@ import socket
 from collections import Counter
 from dataclasses import dataclass
 
+import msgspec
+
 from atomesh.clock import Clock
 from atomesh.engine.engine_loop import EngineLoop
 from atomesh.engine.gateway_connection import GatewayConnection
+from atomesh.errors import AtomeshError
+from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.frames import (
     Abort,
     Answer,
@@ -18,12 +22,15 @@ from atomesh.protocol.frames import (
     FrameError,
     GatewayMessage,
     Hello,
+    Inspect,
     ResetPrefixCache,
+    SetFault,
+    SetRole,
     Submit,
     encode_frame,
 )
 from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
-from atomesh.protocol.worker import WorkerDescription
+from atomesh.protocol.worker import RoleWeights, WorkerDescription, nearest_role
 
 _log = logging.getLogger(__name__)
 
@@ -46,10 +53,14 @@ class Identity:
 class TokenPlaneServer:
     """`refusals` counts the connections that were cut off, by reason: handshake, frame, full."""
 
-    def __init__(self, identity: Identity, engine_loop: EngineLoop, clock: Clock) -> None:
-        self._identity = identity
+    def __init__(
+        self, identity: Identity, engine_loop: EngineLoop, clock: Clock, faults: FaultPoints | None = None
+    ) -> None:
+        self._secret = identity.secret
+        self._worker = identity.worker
         self._engine_loop = engine_loop
         self._clock = clock
+        self._faults = faults or NoFaults()
         self._peers: set[GatewayConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.refusals: Counter[str] = Counter()
@@ -117,12 +128,11 @@ class TokenPlaneServer:
         nonce = secrets.token_bytes(NONCE_BYTES)
         connection.send(encode_frame(Challenge(nonce)))
         answer = await _first_message(connection)
-        secret = self._identity.secret
-        if not isinstance(answer, Answer) or not is_valid_proof(secret, "gateway", nonce, answer.proof):
+        if not isinstance(answer, Answer) or not is_valid_proof(self._secret, "gateway", nonce, answer.proof):
             raise HandshakeError("the gateway's proof is wrong: do both have the same secret?")
         if len(answer.nonce) != NONCE_BYTES:
             raise HandshakeError(f"the gateway's nonce has {len(answer.nonce)} bytes, not {NONCE_BYTES}")
-        connection.send(encode_frame(Hello(proof(secret, "worker", answer.nonce), self._identity.worker)))
+        connection.send(encode_frame(Hello(proof(self._secret, "worker", answer.nonce), self._worker)))
 
     async def _obey(self, connection: GatewayConnection) -> None:
         decoder = FrameDecoder[GatewayMessage](GatewayMessage)
@@ -132,14 +142,31 @@ class TokenPlaneServer:
 
     def _carry_out(self, message: GatewayMessage, connection: GatewayConnection) -> None:
         match message:
-            case Submit(request):
-                self._engine_loop.submit(connection, request)
+            case Submit(request, leg):
+                self._engine_loop.submit(connection, request, leg)
             case Abort(request_id):
                 self._engine_loop.abort(connection, request_id)
             case ResetPrefixCache():
                 self._engine_loop.reset_prefix_cache()
+            case SetRole(weights):
+                self._set_role(weights)
+            case Inspect(query_id):
+                self._engine_loop.inspect(connection, query_id)
+            case SetFault(point, count, argument):
+                self._arm(point, count, argument)
             case Answer():
                 raise FrameError("the gateway answered twice")
+
+    def _set_role(self, weights: RoleWeights) -> None:
+        """Gateways that come later hear of it at their hello."""
+        self._engine_loop.set_role(weights)
+        self._worker = msgspec.structs.replace(self._worker, role=nearest_role(weights))
+
+    def _arm(self, point: str, count: int, argument: float) -> None:
+        try:
+            self._faults.arm(point, count, argument)
+        except AtomeshError as error:
+            _log.warning("a fault was not armed: %s", error)
 
     def _refuse(self, reason: str, detail: str) -> None:
         self.refusals[reason] += 1

@@ -4,14 +4,17 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from atomesh.clock import Clock
+from atomesh.engine.doorbell import Doorbell
 from atomesh.engine.engine_loop import EngineLoop
 from atomesh.engine.listener import bound_address, forget, listen
 from atomesh.engine.token_plane import Identity, TokenPlaneServer
 from atomesh.protocol.address import Address
+from atomesh.protocol.fault_points import FaultPoints, NoFaults
+from atomesh.protocol.worker import PRESETS
 
 if TYPE_CHECKING:
     from atomesh.engine.engine import Engine
@@ -28,6 +31,7 @@ class WorkerOptions:
     identity: Identity
     address: Address
     drain_s: float
+    faults: FaultPoints = field(default_factory=NoFaults)
 
 
 class Worker:
@@ -38,8 +42,12 @@ class Worker:
     when the engine has failed: then the process should end, and a new one start.
     """
 
-    def __init__(self, engine: "Engine", options: WorkerOptions, clock: Clock) -> None:
+    def __init__(
+        self, engine: "Engine", options: WorkerOptions, clock: Clock, doorbell: Doorbell | None = None
+    ) -> None:
+        """`doorbell` is the one that the engine's KV plane rings."""
         self._options = options
+        self._doorbell = doorbell
         self._engine = engine
         self._clock = clock
         self._stopping = asyncio.Event()
@@ -58,15 +66,17 @@ class Worker:
         def on_failure(error: Exception) -> None:
             loop.call_soon_threadsafe(self._fail, error)
 
-        engine_loop = EngineLoop(self._engine, self._clock, on_failure)
-        self.token_plane = TokenPlaneServer(self._options.identity, engine_loop, self._clock)
-        with listen(self._options.address) as listener:
+        options = self._options
+        engine_loop = EngineLoop(self._engine, self._clock, on_failure, self._doorbell)
+        engine_loop.set_role(PRESETS[options.identity.worker.role])
+        self.token_plane = TokenPlaneServer(options.identity, engine_loop, self._clock, options.faults)
+        with listen(options.address) as listener:
             engine_loop.start()
             try:
                 await self._serve(listener, engine_loop, on_ready)
             finally:
                 await asyncio.to_thread(engine_loop.stop)
-                forget(self._options.address)
+                forget(options.address)
         if self._failure is not None:
             raise self._failure
 

@@ -85,3 +85,4 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kv_transfers: dict[str, int] = {}  # hand-offs that ended, by outcome
     kv_refusals: dict[str, int] = {}  # messages and tickets refused, by reason
     step_s: float = 0.0  # how long the present step has taken so far
+    draining: bool = False  # takes no new request, only the decode legs of KV that it has been handed

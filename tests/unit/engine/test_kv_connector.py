@@ -93,7 +93,7 @@ def joined() -> Joined:
     return Joined(decisions, transport, faults, KVConnector(decisions, transport, clock, faults))
 
 
-def test_events_are_told_in_their_order_and_then_that_time_has_passed(joined: Joined) -> None:
+def test_events_are_told_in_their_order(joined: Joined) -> None:
     joined.transport.events = [
         Heard("a", RESERVE),
         Pushed(1),
@@ -112,7 +112,6 @@ def test_events_are_told_in_their_order_and_then_that_time_has_passed(joined: Jo
         ("damaged", GRANT, "checksum", 5.0),
         ("fenced", GRANT, 5.0),
         ("peer_lost", "a", "gone", 5.0),
-        ("tick", 5.0),
     ]
     assert joined.transport.asked == []
 
@@ -150,4 +149,4 @@ def test_a_reservation_can_be_refused_on_purpose(joined: Joined) -> None:
     joined.transport.events = [Heard("a", RESERVE), Heard("a", RESERVE)]
     joined.connector.poll()
     assert joined.transport.asked == [("send", "a", Refuse(TICKET.ticket_id, "full"))]
-    assert joined.decisions.told == [("heard", "a", RESERVE, 5.0), ("tick", 5.0)]
+    assert joined.decisions.told == [("heard", "a", RESERVE, 5.0)]

@@ -1,0 +1,29 @@
+"""What an engine is made of, before it is known whether it has a KV plane."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from atomesh.engine.core.scheduler import SchedulerConfig
+from atomesh.engine.executor import Executor
+from atomesh.kv_transfer.pool_memory import PoolMemory
+from atomesh.protocol.block_hash import BlockHasher
+from atomesh.protocol.kv_layout import KVLayout
+from atomesh.protocol.worker import ModelDescription
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """`memory` holds the blocks that `executor` computes, where a transport can reach them; else None.
+
+    `layout` reads all weights, for their digest.
+    """
+
+    description: ModelDescription
+    limits: SchedulerConfig
+    executor: Executor
+    memory: PoolMemory | None
+    layout: Callable[[], KVLayout]
+
+    def hasher(self, secret: bytes) -> BlockHasher:
+        model = self.description
+        return BlockHasher(secret, "\0".join((model.name, model.architecture, model.dtype)), model.block_size)

@@ -1,0 +1,52 @@
+"""A worker's engine: with its KV plane, where it has one."""
+
+from dataclasses import dataclass
+
+from atomesh.clock import Clock
+from atomesh.engine.core.remote_kv.config import RemoteKVConfig
+from atomesh.engine.core.scheduler import Scheduler
+from atomesh.engine.doorbell import Doorbell
+from atomesh.engine.engine import Engine
+from atomesh.engine.execution.faulty_executor import FaultyExecutor
+from atomesh.engine.executor import Executor
+from atomesh.engine.kv_connector import KVConnector
+from atomesh.engine.parts import EngineParts
+from atomesh.engine.worker_spec import WorkerSpec
+from atomesh.errors import ConfigurationError
+from atomesh.kv_transfer.factory import make_transport
+from atomesh.kv_transfer.identity import KVIdentity
+from atomesh.protocol.fault_points import FaultPoints, NoFaults
+from atomesh.protocol.kv_layout import KVLayout
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEngine:
+    """`doorbell` rings when the engine has something to do that nobody has asked it for."""
+
+    engine: Engine
+    doorbell: Doorbell
+    kv_address: str | None = None
+    kv_layout: KVLayout | None = None
+
+
+def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine:
+    """Raises ConfigurationError when the KV plane's address cannot be had, or the device has none."""
+    doorbell = Doorbell()
+    executor = _executor(parts, spec.faults)
+    if spec.kv_listen is None:
+        scheduler = Scheduler(parts.limits, parts.hasher(spec.secret))
+        return WorkerEngine(Engine(scheduler, executor, clock, parts.description), doorbell)
+    if parts.memory is None:
+        raise ConfigurationError("KV on this device cannot be handed over yet; use --kv-listen off")
+    layout = parts.layout()
+    identity = KVIdentity(spec.secret, spec.incarnation, layout)
+    transport = make_transport(spec.kv_listen, parts.memory, identity, doorbell.ring, spec.faults)
+    remote = RemoteKVConfig(secret=spec.secret, incarnation=spec.incarnation)
+    scheduler = Scheduler(parts.limits, parts.hasher(spec.secret), remote)
+    connector = KVConnector(scheduler.remote_kv, transport, clock, spec.faults)
+    engine = Engine(scheduler, executor, clock, parts.description, connector)
+    return WorkerEngine(engine, doorbell, transport.address, layout)
+
+
+def _executor(parts: EngineParts, faults: FaultPoints) -> Executor:
+    return parts.executor if isinstance(faults, NoFaults) else FaultyExecutor(parts.executor, faults)
