@@ -49,3 +49,31 @@ def test_a_model_s_series_are_made_once() -> None:
     metrics = FrontendMetrics()
     assert metrics.for_model("m") is metrics.for_model("m")
     assert len(metrics.render().splitlines()) < 600
+
+
+def test_the_parts_of_the_time_to_the_first_token_sum_to_it() -> None:
+    clock, metrics = ManualClock(), FrontendMetrics()
+    meter = RequestMeter(metrics.for_model("m"), clock, clock.now(), prompt_tokens=10)
+    clock.advance(1.0)
+    meter.saw_step(1, Timings(0.25, 0.5, 0.125))
+    clock.advance(1.0)
+    meter.saw_step(1, Timings(0.25, 0.5, 0.125))
+    parts = {"queue": 0.25, "prefill": 0.5, "transfer": 0.125, "first_decode": 0.125}
+    name = "atomesh_time_to_first_token_part_seconds_sum"
+    assert {part: value(metrics, name, part=part) for part in parts} == parts
+    assert value(metrics, "vllm:time_to_first_token_seconds_sum") == sum(parts.values())
+
+
+def test_the_way_of_an_answer_counts_when_it_is_whole() -> None:
+    clock, metrics = ManualClock(), FrontendMetrics()
+    for path, transfer_s in (("prefill-decode", 0.5), ("prefill-decode", 0.25), ("recomputed", 0.0)):
+        meter = RequestMeter(metrics.for_model("m"), clock, clock.now(), prompt_tokens=1)
+        meter.saw_step(1)
+        meter.saw_end(1, Timings(0.0, 0.0, transfer_s), path)
+    cut = RequestMeter(metrics.for_model("m"), clock, clock.now(), prompt_tokens=1)
+    cut.saw_step(1)
+    cut.saw_finish("error")
+    name = "atomesh_requests_served_total"
+    counts = {"unified": 0.0, "prefill-decode": 2.0, "local-prefill": 0.0, "recomputed": 1.0}
+    assert {path: value(metrics, name, path=path) for path in counts} == counts
+    assert value(metrics, "atomesh_request_transfer_time_seconds_sum") == 0.75
