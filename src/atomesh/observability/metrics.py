@@ -154,6 +154,19 @@ class FrontendMetrics:
         self._success = self._counter(
             "vllm:request_success", "Requests that ended.", *_MODEL_LABELS, "finished_reason"
         )
+        self._declare_paths()
+        self._models: dict[str, ModelMetrics] = {}
+
+    def for_model(self, name: str) -> ModelMetrics:
+        """`name` must be a served model's own, never what a client wrote."""
+        if name not in self._models:
+            self._models[name] = self._declare_model(name)
+        return self._models[name]
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _declare_paths(self) -> None:
         self._transfer_s = Histogram(
             "atomesh_request_transfer_time_seconds",
             "What the decode worker waited for KV, after prefill's first token.",
@@ -174,16 +187,6 @@ class FrontendMetrics:
             *_MODEL_LABELS,
             "path",
         )
-        self._models: dict[str, ModelMetrics] = {}
-
-    def for_model(self, name: str) -> ModelMetrics:
-        """`name` must be a served model's own, never what a client wrote."""
-        if name not in self._models:
-            self._models[name] = self._declare_model(name)
-        return self._models[name]
-
-    def render(self) -> bytes:
-        return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
