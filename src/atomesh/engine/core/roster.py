@@ -1,13 +1,18 @@
 """Who is here: the requests that have not ended, and their sequences, each in the queue of its state."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from atomesh.engine.core.admission import SequenceQueue
 from atomesh.engine.core.request import RequestState, SequenceState, TokenSequence
 
+if TYPE_CHECKING:
+    from atomesh.engine.core.kv_cache_manager import KVCacheManager
+
 
 class Roster:
-    def __init__(self) -> None:
+    def __init__(self, kv: "KVCacheManager") -> None:
+        self._kv = kv
         self.waiting = SequenceQueue()
         self.arriving = SequenceQueue()
         self.arrived = SequenceQueue()
@@ -53,8 +58,18 @@ class Roster:
         sequence.state = state
         self._queues[state].add(sequence)
 
+    def send_to_wait(self, sequence: TokenSequence) -> None:
+        """Take its blocks; what they held is computed again when there is room."""
+        self._kv.release(sequence)
+        if sequence.wants_prompt_logprobs:
+            sequence.request.prompt_logprobs.clear()
+        if sequence.kv_source is not None:
+            sequence.kv_source = "recomputed"
+        self.move(sequence, SequenceState.WAITING)
+
     def leave(self, sequence: TokenSequence) -> None:
-        """The sequence has ended; with its last sequence a request ends too."""
+        """The sequence has ended and lets its blocks go; with its last sequence a request ends too."""
+        self._kv.release(sequence)
         self._queues[sequence.state].remove(sequence)
         sequence.state = SequenceState.FINISHED
         state = sequence.request

@@ -5,13 +5,13 @@ running stream; then prompts under way; then new ones, in order. Nothing newer e
 waits, and only the last in order is ever preempted, so the first always advances and everybody ends.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from atomesh.engine.core.admission import Policy, check_capacity, rank_of
+from atomesh.engine.core.answering import Answering
+from atomesh.engine.core.arrivals import Arrivals
 from atomesh.engine.core.batch import (
-    SampledToken,
     ScheduledBatch,
     ScheduledSequence,
     SequenceOutcome,
@@ -21,18 +21,15 @@ from atomesh.engine.core.kv_books import KVBooks, take_stock
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.legs import check_leg, request_of_leg, sequences_of
 from atomesh.engine.core.remote_kv.config import OFF, RemoteKVConfig
-from atomesh.engine.core.remote_kv.receiver import Claim
 from atomesh.engine.core.remote_kv.remote_kv import RemoteKV
 from atomesh.engine.core.request import RequestState, SequenceState, TokenSequence
 from atomesh.engine.core.roster import Roster
 from atomesh.engine.core.step_plan import StepPlan
-from atomesh.engine.core.stop import find_stop
 from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.protocol.block_hash import BlockHasher
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta, WireError
 from atomesh.protocol.worker import LoadReport
 
-Tokens = Sequence[SampledToken | None]
 GROWTH_RESERVE = 100  # a new sequence must leave one block in so many free while others run
 
 
@@ -70,7 +67,6 @@ class Totals:
     preemptions: int = 0
     steps: int = 0
     prompt_tokens: int = 0
-    generation_tokens: int = 0
 
 
 class Scheduler:
@@ -86,7 +82,11 @@ class Scheduler:
         self._chunk_budget = config.max_num_batched_tokens
         self._kv = KVCacheManager(config.num_blocks, hasher, enable_prefix_cache=config.enable_prefix_cache)
         self.remote_kv = RemoteKV(remote or OFF, self._kv)
-        self._roster = Roster()
+        self._roster = Roster(self._kv)
+        self._arrivals = Arrivals(self._roster, self.remote_kv.receiver)
+        self._answering = Answering(
+            self._roster, self._kv, self.remote_kv.sender, config.max_model_len, config.max_num_seqs
+        )
         self._failed: list[TokenDelta] = []
         self._totals = Totals()
 
@@ -110,10 +110,7 @@ class Scheduler:
         state = RequestState(request_of_leg(request, leg), arrival_s=now, leg=leg)
         for sequence in sequences_of(state, (rank, arrival), self._roster.next_sequence_id):
             self._roster.enter(sequence, SequenceState.WAITING)
-        if isinstance(leg, DecodeLeg) and leg.ticket is not None:
-            claim = Claim(state, leg.ticket, leg.prefill_address)
-            if self.remote_kv.receiver.claim(claim, now):
-                self._move_all(state, SequenceState.ARRIVING)
+        self._arrivals.claim(state, now)
 
     def abort(self, request_id: str) -> None:
         """End a request without a word and free its blocks; one that is unknown or has ended is ignored.
@@ -124,12 +121,12 @@ class Scheduler:
         self.remote_kv.drop(request_id, state)
         if state is not None:
             for sequence in list(state.sequences.values()):
-                self._retire(sequence)
+                self._roster.leave(sequence)
 
     def has_work(self) -> bool:
         """Whether a step now would bring something; a request may also be waiting for its KV or for room."""
         roster = self._roster
-        if roster.running or roster.arrived or self._failed or self.remote_kv.receiver.has_settled:
+        if roster.running or roster.arrived or self._failed or self._arrivals.has_news:
             return True
         return bool(roster.waiting) and self._kv.fits(roster.waiting.first)
 
@@ -181,7 +178,7 @@ class Scheduler:
             preemptions=totals.preemptions,
             steps=totals.steps,
             prompt_tokens=totals.prompt_tokens,
-            generation_tokens=totals.generation_tokens,
+            generation_tokens=self._answering.num_tokens,
             reserved_blocks=pool.num_reserved,
             quarantined_blocks=pool.num_quarantined,
             kv_transfers=dict(self.remote_kv.transfers),
@@ -197,21 +194,9 @@ class Scheduler:
         self._kv.reset_prefix_cache()
 
     def _settle_transfers(self, now: float) -> None:
-        for settlement in self.remote_kv.receiver.take_settled():
-            state = settlement.request
-            state.settled_s = now
-            if settlement.failure is None:
-                self._move_all(state, SequenceState.ARRIVED)
-            elif isinstance(state.leg, DecodeLeg) and state.leg.on_failure == "fail":
-                words = f"the KV cache did not reach the decode worker ({settlement.failure}); try again"
-                self._failed.append(self._fail(state.first_sequence, words))
-            else:
-                self._move_all(state, SequenceState.WAITING)
-
-    def _move_all(self, state: RequestState, to: SequenceState) -> None:
-        for sequence in state.sequences.values():
-            self._roster.move(sequence, to)
-            sequence.kv_source = "transferred" if to is SequenceState.ARRIVED else "recomputed"
+        for ended in self._arrivals.settle(now):
+            words = f"the KV cache did not reach the decode worker ({ended.failure}); try again"
+            self._failed.append(self._fail(ended.request.first_sequence, words))
 
     def _seat_arrived(self, now: float) -> None:
         """Sequences whose KV has come take the seats that older ones, if they have room, will not need."""
@@ -237,7 +222,7 @@ class Scheduler:
             victim = self._roster.last_holder
             if victim is sequence and self.remote_kv.receiver.yield_blocks():
                 continue
-            self._send_to_wait(victim)
+            self._roster.send_to_wait(victim)
             self._totals.preemptions += 1
             if victim is sequence:
                 return False
@@ -254,17 +239,14 @@ class Scheduler:
         receiver.is_blocked = False
         while roster.waiting and plan.budget and len(roster.running) < self.config.max_num_seqs:
             sequence = roster.waiting.first
-            claim = receiver.pending_pull(sequence.request)
-            enters = self._admit(sequence, plan, now) if claim is None else self._pull(claim, now)
+            claim = self._arrivals.pending_pull(sequence.request)
+            if claim is None:
+                enters = self._admit(sequence, plan, now)
+            else:
+                enters = self._arrivals.pull(claim, self._growth_reserve, now)
             if not enters:
                 receiver.is_blocked = True
                 return
-
-    def _pull(self, claim: Claim, now: float) -> bool:
-        if not self.remote_kv.receiver.pull(claim, self._growth_reserve, now):
-            return False
-        self._move_all(claim.request, SequenceState.ARRIVING)
-        return True
 
     def _admit(self, sequence: TokenSequence, plan: StepPlan, now: float) -> bool:
         matched = self._kv.match(sequence)
@@ -295,15 +277,6 @@ class Scheduler:
             self._totals.prefix_cache_queries += len(sequence.prompt_token_ids)
             self._totals.prefix_cache_hits += num_cached
 
-    def _send_to_wait(self, sequence: TokenSequence) -> None:
-        """Take a sequence's blocks; what they held is computed again when there is room."""
-        self._kv.release(sequence)
-        if sequence.wants_prompt_logprobs:
-            sequence.request.prompt_logprobs.clear()
-        if sequence.kv_source is not None:
-            sequence.kv_source = "recomputed"
-        self._roster.move(sequence, SequenceState.WAITING)
-
     def _advance(
         self,
         sequence: TokenSequence,
@@ -321,63 +294,9 @@ class Scheduler:
         leg = sequence.request.leg
         if not sequence.num_uncomputed_tokens:
             sequence.settle_prompt()
-            deltas += self._answer(sequence, outcome.sampled, now)
+            deltas += self._answering.answer(sequence, outcome.sampled, now)
         elif isinstance(leg, PrefillLeg):
             self.remote_kv.sender.advance(leg)
-
-    def _answer(
-        self, sequence: TokenSequence, sampled: tuple[SampledToken, ...], now: float
-    ) -> list[TokenDelta]:
-        tokens = sampled or (None,) * len(sequence.choices)
-        leg = sequence.request.leg
-        if isinstance(leg, PrefillLeg):
-            return self._end_prefill_leg(sequence, leg, tokens, now)
-        if len(sequence.choices) == 1:
-            return [self._append(sequence, tokens[0], now)]
-        return self._fork(sequence, tokens, now)
-
-    def _end_prefill_leg(
-        self, sequence: TokenSequence, leg: PrefillLeg, tokens: Tokens, now: float
-    ) -> list[TokenDelta]:
-        """Each choice's first token; whoever goes on from there gets the KV."""
-        branches = [sequence.branch(sequence.sequence_id, choice) for choice in sequence.choices]
-        deltas = [self._delta(branch, token, now) for branch, token in zip(branches, tokens, strict=True)]
-        is_open = any(delta.finish_reason is None for delta in deltas)
-        self.remote_kv.sender.finish(leg, now, is_open=is_open)
-        self._retire(sequence)
-        return deltas
-
-    def _fork(self, parent: TokenSequence, tokens: Tokens, now: float) -> list[TokenDelta]:
-        """Split a sequence whose prompt is computed, one for each choice; those beyond the seats wait."""
-        branches = self._branches(parent)
-        deltas = [self._append(branch, token, now) for branch, token in zip(branches, tokens, strict=True)]
-        for branch in reversed(branches):
-            is_running = branch.state is SequenceState.RUNNING
-            if is_running and len(self._roster.running) > self.config.max_num_seqs:
-                self._send_to_wait(branch)
-        return deltas
-
-    def _branches(self, parent: TokenSequence) -> list[TokenSequence]:
-        branches = [parent.branch(self._roster.next_sequence_id(), choice) for choice in parent.choices]
-        for branch in branches:
-            self._kv.fork(parent, branch)
-        self._retire(parent)
-        for branch in branches:
-            self._roster.enter(branch, SequenceState.RUNNING)
-        return branches
-
-    def _append(self, sequence: TokenSequence, sampled: SampledToken | None, now: float) -> TokenDelta:
-        delta = self._delta(sequence, sampled, now)
-        if delta.finish_reason is not None:
-            self._retire(sequence)
-        return delta
-
-    def _delta(self, sequence: TokenSequence, sampled: SampledToken | None, now: float) -> TokenDelta:
-        if sampled is not None:
-            sequence.output_token_ids.append(sampled.token_id)
-            self._totals.generation_tokens += 1
-        stop = find_stop(sequence, self.config.max_model_len)
-        return sequence.request.delta(sequence, sampled, stop, now)
 
     def _fail(self, sequence: TokenSequence, error: str) -> TokenDelta:
         """End the whole request of a sequence that cannot go on."""
@@ -389,10 +308,6 @@ class Scheduler:
             finish_reason="error",
             error=WireError("EngineError", error),
         )
-
-    def _retire(self, sequence: TokenSequence) -> None:
-        self._kv.release(sequence)
-        self._roster.leave(sequence)
 
     def check_invariants(self) -> None:
         """Raises AssertionError if a block, sequence or request is lost or counted twice."""
