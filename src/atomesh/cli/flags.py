@@ -9,6 +9,7 @@ from cyclopts import Group, Parameter, Token
 
 from atomesh.cli.sizes import parse_size
 from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, Policy
+from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -46,6 +47,9 @@ class EngineFlags:
     """Reuse the KV of prompt prefixes seen before."""
     chunked_prefill: bool = True
     """Compute long prompts in chunks between the tokens of running answers."""
+    kv_lease: float = DEFAULT_KV_LEASE_S
+    """Seconds that KV waits to be taken over by another worker; a hand-off without progress ends after a
+    third of them."""
     threads: int | None = None
     """Threads of each worker's arithmetic; by default one for each core that it may use."""
 

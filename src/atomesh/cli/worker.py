@@ -83,6 +83,7 @@ def worker(
         secret=secret,
         incarnation=secrets.token_hex(16),
         kv_listen=kv_listen_address(address, kv_listen, role),
+        kv_lease_s=engine.kv_lease,
         faults=FaultPoints() if process.enable_faults else NoFaults(),
     )
     made = _build(model, served_model_name, spec, engine.to_options(threads))

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from atomesh.clock import Clock
 
-PUSH_DEADLINE_S = 10.0
-
 
 class RemoteKV(Protocol):
     """The decisions: told what happened, they say what is to be done. `now` in seconds."""
@@ -47,11 +45,13 @@ class KVConnector:
         remote_kv: RemoteKV,
         transport: KVTransport,
         clock: "Clock",
+        push_deadline_s: float,
         faults: FaultPoints | None = None,
     ) -> None:
         self._remote_kv = remote_kv
         self._transport = transport
         self._clock = clock
+        self._push_deadline_s = push_deadline_s
         self._faults = faults or NoFaults()
 
     def poll(self) -> None:
@@ -100,7 +100,7 @@ class KVConnector:
                     transport.send(peer, message)
             case Push(peer, grant, blocks, push_id):
                 pushes = [BlockPush(index, block) for index, block in blocks.items()]
-                transport.push(peer, grant, pushes, push_id, PUSH_DEADLINE_S)
+                transport.push(peer, grant, pushes, push_id, self._push_deadline_s)
             case Admit(peer, grant, targets):
                 transport.admit(peer, grant, targets)
             case Cancel(grant):

@@ -4,12 +4,18 @@ from dataclasses import dataclass, field
 
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 
+DEFAULT_KV_LEASE_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """`kv_listen` is where the KV plane listens, None for a worker without one."""
+    """`kv_listen` is where the KV plane listens, None for a worker without one.
+
+    KV waits `kv_lease_s` seconds to be taken over; a hand-off without progress ends after a third of them.
+    """
 
     secret: bytes = field(repr=False)
     incarnation: str
     kv_listen: str | None
+    kv_lease_s: float = DEFAULT_KV_LEASE_S
     faults: FaultPoints = field(default_factory=NoFaults)

@@ -3,9 +3,10 @@
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from atomesh.clock import MonotonicClock
 from atomesh.engine.build import build_parts
@@ -22,6 +23,8 @@ from atomesh.protocol.worker import PRESETS, Role
 
 SECRET = b"the pair's secret, of some length"
 PATIENCE_S = 30.0
+KV_LEASE_S = 3.0
+OnFailure = Literal["recompute", "fail"]
 
 
 class Mailbox:
@@ -120,7 +123,7 @@ class HandoffPair:
         request: GenerationRequest,
         ticket: Ticket,
         first: Sequence[TokenDelta],
-        on_failure: str = "recompute",
+        on_failure: OnFailure = "recompute",
     ) -> list[TokenDelta]:
         """Run the decode leg of the choices that `first` left open."""
         outputs = {delta.choice: delta.token_ids for delta in first if delta.finish_reason is None}
@@ -128,7 +131,7 @@ class HandoffPair:
             outputs=outputs,
             ticket=ticket,
             prefill_address=self.prefill.kv_address,
-            on_failure="fail" if on_failure == "fail" else "recompute",
+            on_failure=on_failure,
         )
         mailbox, request_id = self.decode.mailbox, request.request_id
         self.decode.loop.submit(mailbox, request, leg)
@@ -144,19 +147,19 @@ class HandoffPair:
 
 
 @contextmanager
-def handoff_pair(model: Path, listen: Sequence[str], options: EngineOptions) -> Iterator[HandoffPair]:
-    """`listen` are the addresses of prefill's and of decode's KV plane."""
-    workers = [_start(model, address, options, role) for address, role in zip(listen, ("prefill", "decode"))]
-    try:
-        yield HandoffPair(*workers)
-    finally:
-        for worker in workers:
-            worker.stop()
+def handoff_pair(model: Path, listen: tuple[str, str], options: EngineOptions) -> Iterator[HandoffPair]:
+    """`listen` are the addresses of prefill's and of decode's KV plane. Stopped after the block."""
+    with ExitStack() as stack:
+        prefill = _start(model, listen[0], options, "prefill")
+        stack.callback(prefill.stop)
+        decode = _start(model, listen[1], options, "decode")
+        stack.callback(decode.stop)
+        yield HandoffPair(prefill, decode)
 
 
 def _start(model: Path, listen: str, options: EngineOptions, role: Role) -> HandoffWorker:
     faults = FaultPoints()
-    spec = WorkerSpec(SECRET, secrets.token_hex(16), listen, faults)
+    spec = WorkerSpec(SECRET, secrets.token_hex(16), listen, KV_LEASE_S, faults)
     made = assemble(build_parts(open_checkpoint(model), options, "tiny"), spec, MonotonicClock())
     loop = EngineLoop(made.engine, MonotonicClock(), _cannot_be, made.doorbell)
     loop.set_role(PRESETS[role])

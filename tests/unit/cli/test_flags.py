@@ -47,6 +47,7 @@ def test_what_is_handed_on_is_what_was_given() -> None:
         policy="priority",
         prefix_cache=False,
         chunked_prefill=False,
+        kv_lease=1.5,
         threads=2,
     )
     gateway = GatewayFlags(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atomesh.engine.core.remote_kv.actions import Action, Admit, Cancel, Push, Send
-from atomesh.engine.kv_connector import PUSH_DEADLINE_S, KVConnector
+from atomesh.engine.kv_connector import KVConnector
 from atomesh.kv_transfer.transport import (
     BlockPush,
     Damaged,
@@ -90,7 +90,7 @@ def joined() -> Joined:
     decisions, transport, faults = Decisions(), Transport(), FaultPoints()
     clock = ManualClock()
     clock.advance(5.0)
-    return Joined(decisions, transport, faults, KVConnector(decisions, transport, clock, faults))
+    return Joined(decisions, transport, faults, KVConnector(decisions, transport, clock, 10.0, faults))
 
 
 def test_events_are_told_in_their_order(joined: Joined) -> None:
@@ -130,7 +130,7 @@ def test_decisions_are_carried_out_once_and_in_their_order(joined: Joined) -> No
     assert joined.transport.asked == [
         ("admit", "a", GRANT, {1: 7}),
         ("send", "a", renew),
-        ("push", "b", GRANT, [BlockPush(0, 4), BlockPush(3, 9)], 6, PUSH_DEADLINE_S),
+        ("push", "b", GRANT, [BlockPush(0, 4), BlockPush(3, 9)], 6, 10.0),
         ("cancel", GRANT),
         ("close",),
     ]
