@@ -26,6 +26,8 @@ from atomesh.kv_transfer.transport import PushFailed
 from atomesh.kv_transfer.wire import Hello, Notice, Stop, WireMessage
 
 SLICE_BYTES = 4 * 2**20  # copied by one native call, without the interpreter's lock
+MAP_BYTES = 16 * 2**20  # mapped at once
+MADV_POPULATE_READ = 22  # Linux 5.14; elsewhere pages are mapped one by one when they are first read
 MAX_COPIES = 4096  # that wait at once
 STOP_GRACE_S = 1.0
 
@@ -61,6 +63,19 @@ class _PeerPool:
         self._mapping = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
         self._bytes = np.frombuffer(self._mapping, np.uint8)
         self.address = int(self._bytes.ctypes.data)
+        self._size = size
+        self._mapped = 0
+
+    @property
+    def is_mapped(self) -> bool:
+        return self._mapped >= self._size
+
+    def map_more(self) -> None:
+        """Have the kernel map another stretch, so that no copy waits for it."""
+        start = ctypes.c_void_p(self.address + self._mapped)
+        size = ctypes.c_size_t(min(MAP_BYTES, self._size - self._mapped))
+        failed = ctypes.CDLL(None).madvise(start, size, MADV_POPULATE_READ)
+        self._mapped = self._size if failed else self._mapped + MAP_BYTES
 
     def close(self) -> None:
         del self._bytes
@@ -78,17 +93,13 @@ class ShmConnection(Connection):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._copies)
+        return bool(self._copies) or (self._peer_pool is not None and not self._peer_pool.is_mapped)
 
     def work(self) -> None:
-        budget = ROUND_BYTES
-        while self._copies and budget > 0:
-            piece = next(self._copies[0].pieces, None)
-            if piece is None:
-                self._finish(self._copies[0])
-            else:
-                ctypes.memmove(piece.target, piece.source, piece.size)
-                budget -= piece.size
+        if self._copies:
+            self._copy()
+        elif self._peer_pool is not None and not self._peer_pool.is_mapped:
+            self._peer_pool.map_more()
 
     def divert(self, grant: bytes, reason: str) -> None:
         for copy in [copy for copy in self._copies if copy.notice.grant == grant]:
@@ -187,6 +198,16 @@ class ShmConnection(Connection):
             for start in range(0, pool.block_bytes, SLICE_BYTES):
                 size = min(SLICE_BYTES, pool.block_bytes - start)
                 yield _Piece(to_address + start, from_address + start, size)
+
+    def _copy(self) -> None:
+        budget = ROUND_BYTES
+        while self._copies and budget > 0:
+            piece = next(self._copies[0].pieces, None)
+            if piece is None:
+                self._finish(self._copies[0])
+            else:
+                ctypes.memmove(piece.target, piece.source, piece.size)
+                budget -= piece.size
 
     def _finish(self, copy: _Copy) -> None:
         """All is copied; believe it if the sender has not taken it back by now."""

@@ -160,9 +160,16 @@ class SocketTransport:
             action()
         if self._plane.take_news():
             self._on_event()
+        for connection in [connection for connection in self._connections if connection.is_open]:
+            if connection.wants_to_write:
+                self.guard(connection, connection.write)  # most often the kernel takes it all at once
 
     def _patience(self) -> float | None:
-        if self._commands or any(connection.has_work for connection in self._connections):
+        if (
+            self._commands
+            or self._plane.has_news
+            or any(connection.has_work for connection in self._connections)
+        ):
             return 0.0
         due = self._plane.timers.next()
         return None if due is None else max(0.0, due - self._plane.clock.now())
