@@ -281,6 +281,7 @@ def test_the_kv_books_of_every_worker(tmp_path: Path) -> None:
                 "total": 64,
                 "states": {"free": 62, "held": 2},
                 "owners": {"r": 2},
+                "balanced": True,
             }
             assert books["decode-0"]["total"] == 32
             assert body["open_tickets"] == 1

@@ -63,7 +63,8 @@ class RequestStream:
 
     async def next(self) -> list[TokenDelta] | None:
         """The next step's deltas; None at the end. Raises AtomeshError when the leg has failed."""
-        await self.until_next()
+        if not self._steps:
+            await self.until_next()
         if self._steps:
             return self._steps.popleft()
         if self._error is not None:

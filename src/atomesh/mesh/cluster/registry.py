@@ -25,7 +25,7 @@ class _Worker:
     def state(self) -> WorkerState:
         if not self.is_connected:
             return "lost" if self.is_known else "connecting"
-        return "ready" if self.when_idle is None else "draining"
+        return "ready" if self.when_idle is None and not self.load.draining else "draining"
 
     @property
     def weights(self) -> RoleWeights:

@@ -18,6 +18,7 @@ def _sum(left: LoadReport, right: LoadReport) -> LoadReport:
         name: _add(getattr(left, name), getattr(right, name)) for name in LoadReport.__struct_fields__
     }
     fields["step_s"] = max(left.step_s, right.step_s)
+    fields["draining"] = left.draining or right.draining
     return LoadReport(**fields)
 
 

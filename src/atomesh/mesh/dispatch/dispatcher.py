@@ -3,7 +3,6 @@
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 
 from atomesh.clock import Clock
@@ -62,12 +61,10 @@ class Dispatcher:
     def describe(self) -> ModelDescription:
         return self._placer.describe()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
         legs = Legs(self._registry, self._backends)
-        with closing(Drive(legs, self._placer, self._office, self.counts)) as drive:
-            async with aclosing(drive.run(request_flow(request, self._flow_rules))) as steps:
-                async for deltas in steps:
-                    yield deltas
+        drive = Drive(legs, self._placer, self._office, self.counts)
+        return drive.run(request_flow(request, self._flow_rules))
 
     def load(self) -> LoadReport:
         """The sum over the model's workers."""

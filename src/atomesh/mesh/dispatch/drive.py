@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Drive:
-    """Whatever ends it, each leg is released or aborted, and each ticket released, by `close`."""
+    """Whatever ends it, in the end each leg has been released or aborted, and each ticket released."""
 
     def __init__(self, legs: Legs, placer: Placer, office: TicketOffice, counts: Counter[str]) -> None:
         """`counts` hears of `retries` and `migrations`."""
@@ -39,19 +39,22 @@ class Drive:
         self._tickets: list[Ticket] = []
 
     async def run(self, flow: Flow[None]) -> AsyncGenerator[list[TokenDelta], None]:
+        """Closing it early ends the request, as an error in the flow does."""
         event: Event | None = None
-        while (action := _next_action(flow, event)) is not None:
-            event = None
-            match action:
-                case Emit(deltas):
-                    if deltas:
-                        yield deltas
-                case Wait(leg, source):
-                    event = await self._legs.next(leg, source)
-                case _:
-                    event = self._carry_out(action)
+        try:
+            while (action := _next_action(flow, event)) is not None:
+                event = None
+                match action:
+                    case Wait():
+                        event = await self._legs.next(action.leg, action.source)
+                    case Emit():
+                        yield action.deltas
+                    case _:
+                        event = self._carry_out(action)
+        finally:
+            self._close()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self._legs.close()
         for ticket in self._tickets:
             self._office.release(ticket)

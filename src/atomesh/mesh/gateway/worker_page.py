@@ -19,13 +19,14 @@ def describe_weights(weights: RoleWeights) -> dict[str, Any]:
 
 
 def describe_kv(worker: WorkerSnapshot, answer: Inspected | None) -> dict[str, Any]:
-    """Every block by state and owner; null counts from a worker that did not answer."""
+    """Every block by state and owner; nulls from a worker that did not answer. `balanced`: none missing."""
     return {
         "id": _id(worker),
         "state": worker.state,
         "total": None if answer is None else answer.total,
         "states": None if answer is None else answer.states,
         "owners": None if answer is None else answer.owners,
+        "balanced": None if answer is None else sum(answer.states.values()) == answer.total,
     }
 
 

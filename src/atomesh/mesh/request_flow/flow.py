@@ -138,17 +138,16 @@ def _mint(request: GenerationRequest, pair: PrefillDecode) -> Flow[Ticket]:
 
 def _wait(leg: SendLeg, source: SendLeg | None = None) -> Flow[Arrived | LegFailed]:
     event = yield Wait(leg, source)
-    if isinstance(event, Arrived | LegFailed):
-        return event
-    raise _unexpected(event)
+    return event if isinstance(event, Arrived) else _failure(event)
 
 
 def _stream(answer: Answer, leg: SendLeg, path: ServingPath) -> Flow[LegFailed | None]:
-    """Until the answer is over or the leg fails."""
+    """Until the answer is over or the leg fails: what every token passes through."""
+    wait = Wait(leg)
     while not answer.is_over:
-        event = yield from _wait(leg)
-        if isinstance(event, LegFailed):
-            return event
+        event = yield wait
+        if not isinstance(event, Arrived):
+            return _failure(event)
         yield Emit(answer.take(event.deltas, path))
     yield Release(leg)
     return None
@@ -199,6 +198,12 @@ def _kv_address(worker: WorkerSnapshot) -> str:
     if worker.description is None or worker.description.kv_address is None:
         raise AssertionError("a worker without a KV plane was placed in a pair")
     return worker.description.kv_address
+
+
+def _failure(event: Event | None) -> LegFailed:
+    if isinstance(event, LegFailed):
+        return event
+    raise _unexpected(event)
 
 
 def _unexpected(event: Event | None) -> AssertionError:

@@ -98,6 +98,17 @@ def test_a_draining_worker_is_done_when_its_last_leg_ends() -> None:
     assert done == ["idle", "busy"]
 
 
+def test_a_worker_that_says_it_drains_gets_no_new_work() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    registry.connected("a", describe("1"), now=0.0)
+    registry.heard("a", LoadReport(draining=True), now=1.0)
+    assert registry.snapshot().workers[0].state == "draining"
+    assert registry.snapshot().ready("m") == ()
+    registry.connected("a", describe("2"), now=2.0)
+    assert registry.snapshot().workers[0].state == "ready"
+
+
 def test_what_a_forgotten_worker_still_says_is_ignored() -> None:
     registry = WorkerRegistry(lambda _: None)
     registry.expect("a")
