@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atomesh.engine.core.batch import ScheduledSequence
+from atomesh.engine.core.remote_kv.config import RemoteKVConfig
 from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
 from atomesh.engine.engine import Engine
 from atomesh.protocol.block_hash import BlockHasher
@@ -41,12 +42,14 @@ class ScriptedEngine:
         next_token: NextToken | None = None,
         fails: Callable[[ScheduledSequence], bool] = lambda _: False,
         hasher: BlockHasher | None = None,
+        remote: RemoteKVConfig | None = None,
     ) -> None:
         self.config = config
         self.next_token = next_token or token_from_history(VOCAB_SIZE)
         self.clock = ManualClock()
         self.executor = ScriptedExecutor(self.next_token, config.num_blocks, config.block_size, fails)
-        self.scheduler = Scheduler(config, hasher or BlockHasher(SECRET, "scripted", config.block_size))
+        hasher = hasher or BlockHasher(SECRET, "scripted", config.block_size)
+        self.scheduler = Scheduler(config, hasher, remote)
         self.engine = Engine(self.scheduler, self.executor, self.clock, describe(config))
         self.answers = Answers()
 

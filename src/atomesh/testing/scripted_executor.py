@@ -16,6 +16,7 @@ from atomesh.engine.core.batch import (
 )
 from atomesh.protocol.generation import TokenLogprobs
 
+Block = tuple[tuple[int, int] | None, ...]
 NextToken = Callable[[Sequence[int], int], int]
 """(the whole history as the blocks show it, the choice) → the next token id."""
 
@@ -68,6 +69,14 @@ class ScriptedExecutor:
 
     def close(self) -> None:
         self.is_closed = True
+
+    def block(self, block: int) -> Block:
+        """What a block shows."""
+        return tuple(self._slots[block])
+
+    def overwrite(self, block: int, content: Block) -> None:
+        """Another worker's doing: from now on the block shows `content`."""
+        self._slots[block] = list(content)
 
     def _write(self, sequence: ScheduledSequence, previous: int) -> None:
         for position, token_id in enumerate(sequence.token_ids, start=sequence.start):
