@@ -196,6 +196,15 @@ def test_an_abort_between_the_legs_frees_both_at_once(pair: HandoffPair) -> None
     assert wait_for(lambda: pair.prefill.is_idle() and pair.decode.is_idle()) < 1.0
 
 
+def test_an_abort_at_decode_alone_frees_it_before_its_leg_has_come(pair: HandoffPair) -> None:
+    ticket, first = pair.start(request_of(prompt_of(200), "gone"))
+    wait_for(lambda: pair.decode.inspect().owners != {})
+    pair.decode.loop.abort(pair.decode.mailbox, "gone")
+    assert wait_for(lambda: pair.prefill.is_idle() and pair.decode.is_idle()) < 1.0
+    late = pair.go_on(request_of(prompt_of(200), "late"), ticket, first)
+    assert transferred(late) == {"recomputed"}
+
+
 def test_a_gateway_that_goes_between_the_legs_frees_both_at_once(pair: HandoffPair) -> None:
     pair.start(request_of(prompt_of(200), "gone"))
     pair.prefill.loop.drop(pair.prefill.mailbox)

@@ -1,5 +1,6 @@
 """The engine's narrow door to other workers' KV; a null object where there is no hand-off."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 
@@ -14,6 +15,11 @@ class Connector(Protocol):
         """Carry out the actions that `remote_kv` has decided on."""
         ...
 
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """What was refused of strangers and peers before `remote_kv` heard of it, by reason."""
+        ...
+
     def close(self) -> None:
         """Move nothing any more."""
         ...
@@ -25,6 +31,10 @@ class NoConnector:
 
     def flush(self) -> None:
         return
+
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        return {}
 
     def close(self) -> None:
         return

@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from atomesh.clock import Clock
 from atomesh.engine.connector import Connector, NoConnector
 from atomesh.engine.core.batch import ScheduledBatch, SequenceOutcome, StepResult
@@ -100,7 +102,8 @@ class Engine:
         return self._scheduler.take_stock()
 
     def load(self) -> LoadReport:
-        return self._scheduler.load()
+        load, refusals = self._scheduler.load(), self._connector.refusals
+        return replace(load, kv_refusals={**load.kv_refusals, **refusals}) if refusals else load
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix that no running request holds."""

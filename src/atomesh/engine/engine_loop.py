@@ -196,6 +196,8 @@ class EngineLoop:
         engine_id = self._live.abort(outlet, request_id)
         if engine_id is not None:
             self._engine.abort(engine_id)
+        else:  # a decode leg may never have come, but its KV
+            self._engine.abort_attempt(request_id)
 
     def _drop(self, outlet: Outlet) -> None:
         for engine_id in self._live.drop(outlet):

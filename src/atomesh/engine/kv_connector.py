@@ -19,7 +19,7 @@ from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.kv_handoff import Commit, HandoffMessage, Refuse, Reserve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from atomesh.clock import Clock
 
@@ -64,6 +64,10 @@ class KVConnector:
         """Have done what was decided since the last time."""
         for action in self._remote_kv.take_actions():
             self._carry_out(action)
+
+    @property
+    def refusals(self) -> "Mapping[str, int]":
+        return {reason: count for reason, count in self._transport.refusals.items() if count}
 
     def close(self) -> None:
         self._transport.close()

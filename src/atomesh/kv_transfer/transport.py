@@ -82,6 +82,11 @@ class KVTransport(Protocol):
         """Where other workers reach this one."""
         ...
 
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """How often what was refused, of strangers and of peers, by reason."""
+        ...
+
     def send(self, peer: str, message: HandoffMessage) -> None:
         """In order with everything else sent to the peer; the connection is made if there is none."""
         ...

@@ -52,6 +52,7 @@ class Transport:
 
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[TransportEvent] = field(default_factory=list)
+    refusals: Mapping[str, int] = field(default_factory=dict)
 
     address = "nowhere"
 
@@ -150,3 +151,8 @@ def test_a_reservation_can_be_refused_on_purpose(joined: Joined) -> None:
     joined.connector.poll()
     assert joined.transport.asked == [("send", "a", Refuse(TICKET.ticket_id, "full"))]
     assert joined.decisions.told == [("heard", "a", RESERVE, 5.0)]
+
+
+def test_only_what_was_refused_is_told(joined: Joined) -> None:
+    joined.transport.refusals = {"mac": 2, "secret": 0}
+    assert joined.connector.refusals == {"mac": 2}
