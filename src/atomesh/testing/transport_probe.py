@@ -53,24 +53,33 @@ class TransportProbe:
         """The byte that each block holds all over, None for one that is mixed."""
         return [_uniform(self.pool.block(number)) for number in range(self.pool.num_blocks)]
 
-    def wait(self, kind: type[E], timeout_s: float = 10.0) -> E:
-        """The first event of `kind` that no `wait` has given out yet. AssertionError when none comes."""
+    def wait(self, *kinds: type[E], timeout_s: float = 10.0) -> E:
+        """The first event of one of `kinds` that no `wait` has given out yet.
+
+        AssertionError when none comes.
+        """
         end = monotonic() + timeout_s
         while True:
             self._news.clear()
             self._unread += self.transport.poll()
             for event in self._unread:
-                if isinstance(event, kind):
+                if isinstance(event, kinds):
                     self._unread.remove(event)
                     return event
             left = end - monotonic()
             if left <= 0 or not self._news.wait(left):
-                raise AssertionError(f"no {kind.__name__} within {timeout_s} s, but {self._unread}")
+                raise AssertionError(f"no {kinds} within {timeout_s} s, but {self._unread}")
 
     def unread(self) -> list[TransportEvent]:
         """Whatever has come and was not waited for."""
         self._unread += self.transport.poll()
         return list(self._unread)
+
+    def take_unread(self) -> list[TransportEvent]:
+        """The same, and from now on it counts as read."""
+        taken = self.unread()
+        self._unread.clear()
+        return taken
 
     def close(self) -> None:
         self.transport.close()
