@@ -10,7 +10,7 @@ from atomesh.mesh.backends.worker_connection import WorkerConnection
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.protocol.address import UnixAddress, parse_address
-from atomesh.protocol.frames import FrameError, Inspected, ResetPrefixCache, SetFault, SetRole
+from atomesh.protocol.frames import Abort, FrameError, Inspected, ResetPrefixCache, SetFault, SetRole
 from atomesh.protocol.generation import GenerationRequest, Leg
 from atomesh.protocol.worker import LoadReport, RoleWeights
 
@@ -63,6 +63,11 @@ class AtomBackend:
         stream = RequestStream(request.n, lambda _: None)
         stream.fail(WorkerLostError())
         return stream
+
+    def abort_attempt(self, request_id: str) -> None:
+        """Let the worker forget what a hand-off has brought it for a leg that will not be sent."""
+        if self._connection is not None:
+            self._connection.send(Abort(request_id))
 
     def reset_prefix_cache(self) -> None:
         if self._connection is not None:

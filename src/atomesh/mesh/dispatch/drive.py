@@ -63,16 +63,14 @@ class Drive:
         match action:
             case Place():
                 self._counts["retries"] += bool(action.excluded)
-                self._legs.forget_expected()
                 return self._placer.place(action)
             case PlaceRest():
                 self._counts["migrations"] += 1
-                self._legs.forget_expected()
                 return self._placer.place_rest(action)
             case Mint(request_id, prefill, decode):
                 ticket = self._office.mint(request_id, prefill, decode)
                 self._tickets.append(ticket)
-                self._legs.expect(decode)
+                self._legs.expect(decode, request_id)
                 return Minted(ticket)
             case SendLeg():
                 self._legs.send(action)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from atomesh.errors import AtomeshError, EngineError
@@ -9,7 +10,7 @@ from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.cluster.registry import Commitment, WorkerRegistry
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.request_flow.steps import Arrived, LegFailed, SendLeg
-from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 
 
 class LegStream(Protocol):
@@ -42,6 +43,10 @@ class Backend(Protocol):
         """Send a leg to the worker; without a connection its stream fails with WorkerLostError."""
         ...
 
+    def abort_attempt(self, request_id: str) -> None:
+        """Let the worker forget what it holds for a leg that was never sent to it."""
+        ...
+
 
 GRACE_S = 0.5  # a decode worker mostly notices by itself that its KV will not come, and sooner than we do
 
@@ -51,6 +56,9 @@ class RemovedWorker:
 
     def submit(self, _request: GenerationRequest, _leg: Leg | None) -> "RemovedWorker":
         return self
+
+    def abort_attempt(self, _request_id: str) -> None:
+        """There is nobody to tell."""
 
     async def until_next(self) -> None:
         """It has nothing to wait for."""
@@ -68,6 +76,13 @@ class RemovedWorker:
         """There is nobody to tell."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    address: str
+    request_id: str
+    commitment: Commitment
+
+
 class Legs:
     """`close` aborts what is still open."""
 
@@ -75,16 +90,19 @@ class Legs:
         self._registry = registry
         self._backends = backends
         self._open: dict[SendLeg, tuple[LegStream, Commitment]] = {}
-        self._expected: list[Commitment] = []
+        self._expected: _Expected | None = None
 
-    def expect(self, worker: WorkerSnapshot) -> None:
-        """A leg will be sent to this worker later: it counts as work from now on."""
-        self._expected.append(self._registry.commit(worker.address, prefill_tokens=0, sequences=1))
+    def expect(self, decode: WorkerSnapshot, request_id: str) -> None:
+        """A leg of this attempt will be sent to `decode` later: it counts as work from now on."""
+        commitment = self._registry.commit(decode.address, prefill_tokens=0, sequences=1)
+        self._expected = _Expected(decode.address, request_id, commitment)
 
-    def forget_expected(self) -> None:
-        for commitment in self._expected:
-            commitment.end()
-        self._expected.clear()
+    def call_off(self) -> None:
+        """No leg will be sent to the expected worker; what prefill has brought it is not wanted."""
+        expected = self._expected
+        if expected is not None:
+            self._backends.get(expected.address, RemovedWorker()).abort_attempt(expected.request_id)
+        self._end_expectation()
 
     def send(self, leg: SendLeg) -> None:
         address, request = leg.worker.address, leg.request
@@ -97,7 +115,7 @@ class Legs:
         )
         self._open[leg] = (backend.submit(request, leg.leg), commitment)
         if is_decode:
-            self.forget_expected()
+            self._end_expectation()
 
     async def next(self, leg: SendLeg, source: SendLeg | None) -> Arrived | LegFailed:
         """As `Wait` says."""
@@ -122,19 +140,30 @@ class Legs:
             stream, commitment = self._open.pop(leg)
             stream.release()
             commitment.end()
+        if isinstance(leg.leg, PrefillLeg):
+            self._end_expectation()
 
     def abort(self, leg: SendLeg) -> None:
         if leg in self._open:
             stream, commitment = self._open.pop(leg)
             stream.abort()
             commitment.end()
+        if isinstance(leg.leg, PrefillLeg):
+            self.call_off()
 
     def close(self) -> None:
         for leg in tuple(self._open):
             self.abort(leg)
-        self.forget_expected()
+        self.call_off()
+
+    def _end_expectation(self) -> None:
+        if self._expected is not None:
+            self._expected.commitment.end()
+            self._expected = None
 
     def _failed(self, leg: SendLeg, error: AtomeshError, *, is_lost: bool) -> LegFailed:
+        if isinstance(leg.leg, PrefillLeg):
+            self.call_off()
         self.release(leg)
         return LegFailed(leg, error, is_lost)
 

@@ -27,11 +27,18 @@ WHOLE = SendLeg(worker_snapshot("p"), REQUEST, None)
 
 
 class Backend:
-    """`streams` in the order of the legs; `left` says for each that was left whether it was an abort."""
+    """`streams` in the order of the legs; `left` says for each that was left whether it was an abort.
+
+    `called_off` names the attempts whose leg never came.
+    """
 
     def __init__(self) -> None:
         self.streams: list[RequestStream] = []
         self.left: list[bool] = []
+        self.called_off: list[str] = []
+
+    def abort_attempt(self, request_id: str) -> None:
+        self.called_off.append(request_id)
 
     def submit(self, request: GenerationRequest, leg: Leg | None) -> RequestStream:
         is_prefill = isinstance(leg, PrefillLeg)
@@ -82,7 +89,7 @@ def test_a_leg_counts_from_its_dispatch_and_its_prompt_until_the_first_token() -
 
 def test_a_decode_leg_counts_before_it_is_sent() -> None:
     async def scenario(world: World) -> None:
-        world.legs.expect(DECODE.worker)
+        world.legs.expect(DECODE.worker, "r")
         world.legs.send(PREFILL)
         assert (world.work("p"), world.work("d")) == ((1, 30, 2), (1, 0, 1))
         world.legs.send(DECODE)
@@ -90,6 +97,31 @@ def test_a_decode_leg_counts_before_it_is_sent() -> None:
         world.legs.close()
         assert (world.work("p"), world.work("d")) == ((0, 0, 0), (0, 0, 0))
         assert world.backends["p"].left == world.backends["d"].left == [True]
+        assert world.backends["d"].called_off == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("end", "called_off"), [("close", ["r"]), ("abort", ["r"]), ("fail", ["r"]), ("release", [])]
+)
+def test_decode_is_told_of_a_leg_that_will_not_come_unless_prefill_does_it(
+    end: str, called_off: list[str]
+) -> None:
+    async def scenario(world: World) -> None:
+        world.legs.expect(DECODE.worker, "r")
+        world.legs.send(PREFILL)
+        if end == "close":
+            world.legs.close()
+        elif end == "fail":
+            world.backends["p"].streams[0].fail(EngineError("no"))
+            await world.legs.next(PREFILL, None)
+        else:
+            getattr(world.legs, end)(PREFILL)
+        assert world.work("d") == (0, 0, 0)
+        world.legs.close()
+        assert world.backends["d"].called_off == called_off
+        assert world.backends["d"].left == []
 
     run(scenario)
 
