@@ -348,6 +348,15 @@ def test_a_partial_push_looks_whole_to_its_sender(pair: Pair, faults: FaultPoint
     assert pair.d.values()[:3] == [10, 101, 102]
 
 
+def test_half_of_one_block_is_none(pair: Pair, faults: FaultPoints) -> None:
+    pair.admit({0: 0})
+    faults.arm("kv_partial_push")
+    pair.push({0: 0})
+    assert pair.p.wait(Pushed) == Pushed(1)
+    assert pair.d.values()[0] == 100
+    assert pair.d.unread() == []
+
+
 def assert_alive(pair: Pair) -> None:
     fresh = b"f" * 16
     pair.admit({0: 5}, grant=fresh)

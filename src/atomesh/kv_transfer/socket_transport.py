@@ -137,13 +137,17 @@ class SocketTransport:
         self._is_woken = False
 
     def _run(self) -> None:
-        try:
-            while not self._is_closing:
+        while not self._is_closing:
+            try:
                 self._round()
-        except Exception:
-            log.exception("the KV transport has failed")
-        finally:
-            self._end()
+            except Exception:  # every push is to end, whatever has happened here
+                log.exception("the KV transport has failed, and begins anew")
+                self._lose_all("an internal error")
+        self._lose_all("the transport has closed")
+        self._selector.close()
+        for sock in (self._listener, self._waker, self._wakened):
+            sock.close()
+        forget(self._address)
 
     def _round(self) -> None:
         self._register()
@@ -284,13 +288,9 @@ class SocketTransport:
             del self._peers[connection.peer]
             self._plane.emit(PeerLost(connection.peer, reason))
 
-    def _end(self) -> None:
+    def _lose_all(self, reason: str) -> None:
         for connection in list(self._connections):
-            self._lose(connection, "the transport has closed")
-        self._selector.close()
-        for sock in (self._listener, self._waker, self._wakened):
-            sock.close()
-        forget(self._address)
+            self._lose(connection, reason)
 
 
 def _let_the_peer_see_why(connection: Connection) -> None:

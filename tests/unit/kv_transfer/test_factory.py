@@ -64,6 +64,11 @@ def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
         pytest.raises(ConfigurationError, match="it is in use; choose another with --kv-listen"),
     ):
         start(f"127.0.0.1:{taken.getsockname()[1]}")
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(f"{tmp_path}/kv")
+        taken.listen()
+        with pytest.raises(ConfigurationError, match="in use"):
+            start(f"unix:{tmp_path}/kv")
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="not a socket"):
         start(f"unix:{tmp_path}/file")

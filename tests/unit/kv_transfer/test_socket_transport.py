@@ -18,6 +18,7 @@ from atomesh.kv_transfer.channel import Channel
 from atomesh.kv_transfer.factory import make_transport
 from atomesh.kv_transfer.identity import KVIdentity
 from atomesh.kv_transfer.pool_memory import PoolMemory
+from atomesh.kv_transfer.socket_transport import SocketTransport
 from atomesh.kv_transfer.transport import BlockPush, Damaged, Fenced, Heard, PeerLost, Pushed, PushFailed
 from atomesh.kv_transfer.wire import Done, Notice, Payload, Proof, Refused, Said, Stop
 from atomesh.protocol.fault_points import FaultPoints
@@ -33,7 +34,7 @@ THEM = kv_identity("p", block_bytes=BLOCK_BYTES)
 
 
 def listen(address: str, identity: KVIdentity, faults: FaultPoints | None = None) -> TransportProbe:
-    def make(pool: PoolMemory, on_event: Callable[[], None]):
+    def make(pool: PoolMemory, on_event: Callable[[], None]) -> SocketTransport:
         return make_transport(address, pool, identity, on_event, faults)
 
     return TransportProbe(PoolMemory(4, BLOCK_BYTES), make, mark=100)
@@ -364,6 +365,42 @@ def test_a_delayed_push_arrives_later(address: str) -> None:
     assert [sender.wait(Pushed).push_id for _ in range(2)] == [2, 1]
     assert monotonic() - begin >= 0.1
     sender.close()
+    probe.close()
+
+
+def test_who_does_not_poll_is_not_buried_in_news(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_transport, "MAX_EVENTS", 3)
+    probe, sender = listen(address, US), listen(address.replace("/d", "/p"), THEM)
+    said = [Renew(bytes([number]) * 16) for number in range(200)]
+    for message in said:
+        sender.transport.send(probe.address, message)
+    assert [probe.wait(Heard).message for _ in said] == said
+    sender.close()
+    probe.close()
+
+
+def test_a_failure_of_the_thread_ends_what_was_under_way_and_no_more(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = iter([RuntimeError("a bug")])
+
+    def make(pool: PoolMemory, on_event: Callable[[], None]) -> SocketTransport:
+        def fail_once() -> None:
+            on_event()
+            for failure in failures:
+                raise failure
+
+        return make_transport(address, pool, US, fail_once)
+
+    probe = TransportProbe(PoolMemory(4, BLOCK_BYTES), make, mark=100)
+    sender = listen(address.replace("/d", "/p"), THEM)
+    sender.transport.send(probe.address, Renew(TICKET))
+    assert sender.wait(PeerLost).peer == probe.address
+    assert probe.wait(PeerLost).reason == "an internal error"
+    assert "begins anew" in caplog.text
+    sender.close()
+    probe.unread().clear()
+    assert_serves(probe)
     probe.close()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from atomesh.kv_transfer import connection, tcp
+from atomesh.kv_transfer import connection, outbox, tcp
 from atomesh.kv_transfer.channel import ChannelError
 from atomesh.kv_transfer.connection import ConnectionLost, OutgoingPush
 from atomesh.kv_transfer.pool_memory import PoolMemory
@@ -156,6 +156,14 @@ def test_an_answer_after_the_deadline_changes_nothing(pair: ConnectionPair) -> N
     pair.caller.pass_time(DEADLINE)
     pair.exchange()
     assert pair.caller.events() == [PushFailed(1, "the deadline has passed")]
+
+
+def test_what_waits_for_a_peer_is_bounded(pair: ConnectionPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MAX_ITEMS", 10)
+    for number in range(10):
+        push(pair.caller, {0: 0}, push_id=number)
+    with pytest.raises(ConnectionLost, match="does not read"):
+        pair.caller.connection.send(Renew(b"t" * 16))
 
 
 def test_a_peer_that_ends_within_a_block_is_lost(pair: ConnectionPair) -> None:
