@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from atomesh.engine.core.batch import SampledToken
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.remote_kv.sender import KVSender
-from atomesh.engine.core.request import SequenceState, TokenSequence
+from atomesh.engine.core.request import RequestState, SequenceState, TokenSequence
 from atomesh.engine.core.roster import Roster
 from atomesh.engine.core.stop import find_stop
-from atomesh.protocol.generation import PrefillLeg, TokenDelta
+from atomesh.protocol.generation import DecodeLeg, PrefillLeg, TokenDelta
 
 Tokens = Sequence[SampledToken | None]
 
@@ -76,4 +78,31 @@ class Answering:
             sequence.output_token_ids.append(sampled.token_id)
             self.num_tokens += 1
         stop = find_stop(sequence, self._max_model_len)
-        return sequence.request.delta(sequence, sampled, stop, now)
+        state = sequence.request
+        delta = TokenDelta(
+            request_id=state.request.request_id,
+            choice=sequence.choices[0],
+            token_ids=[] if sampled is None else [sampled.token_id],
+            logprobs=None if sampled is None or sampled.logprobs is None else [sampled.logprobs],
+            finish_reason=None if stop is None else stop.reason,
+            stop_token_id=None if stop is None else stop.stop_token_id,
+            kv_source=sequence.kv_source,
+        )
+        sequence.kv_source = None
+        if state.is_announced:
+            return delta
+        state.is_announced = True
+        return _announce(delta, state, now)
+
+
+def _announce(delta: TokenDelta, state: RequestState, now: float) -> TokenDelta:
+    """A request's first delta also says what its prompt cost; what it cost before a decode leg is known."""
+    if isinstance(state.leg, DecodeLeg):
+        return replace(delta, timings=state.timings(now))
+    wants_logprobs = state.request.sampling.prompt_logprobs is not None
+    return replace(
+        delta,
+        cached_tokens=state.cached_tokens,
+        prompt_logprobs=[None, *state.prompt_logprobs] if wants_logprobs else None,
+        timings=state.timings(now),
+    )

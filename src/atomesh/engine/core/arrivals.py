@@ -1,6 +1,7 @@
 """Decode legs on their way in: their sequences wait for KV that another worker computed."""
 
-from atomesh.engine.core.remote_kv.receiver import Claim, KVReceiver, Settlement
+from atomesh.engine.core.remote_kv.intake import Claim
+from atomesh.engine.core.remote_kv.receiver import KVReceiver, Settlement
 from atomesh.engine.core.request import RequestState, SequenceState
 from atomesh.engine.core.roster import Roster
 from atomesh.protocol.generation import DecodeLeg

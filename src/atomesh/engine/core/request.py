@@ -18,19 +18,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from atomesh.protocol.generation import (
-    DecodeLeg,
-    GenerationRequest,
-    KVSource,
-    Leg,
-    Timings,
-    TokenDelta,
-    TokenLogprobs,
-)
+from atomesh.protocol.generation import GenerationRequest, KVSource, Leg, Timings, TokenLogprobs
 
 if TYPE_CHECKING:
-    from atomesh.engine.core.batch import SampledToken
-    from atomesh.engine.core.stop import Stop
     from atomesh.protocol.block_hash import BlockHash
     from atomesh.protocol.sampling import SamplingSpec
 
@@ -66,39 +56,11 @@ class RequestState:
     def first_sequence(self) -> "TokenSequence":
         return next(iter(self.sequences.values()))
 
-    def delta(
-        self, sequence: "TokenSequence", sampled: "SampledToken | None", stop: "Stop | None", now: float
-    ) -> TokenDelta:
-        """What goes out for one choice; the request's first delta also says what its prompt cost."""
-        logprobs = None if sampled is None or sampled.logprobs is None else [sampled.logprobs]
-        delta = TokenDelta(
-            request_id=self.request.request_id,
-            choice=sequence.choices[0],
-            token_ids=[] if sampled is None else [sampled.token_id],
-            logprobs=logprobs,
-            finish_reason=None if stop is None else stop.reason,
-            stop_token_id=None if stop is None else stop.stop_token_id,
-            kv_source=sequence.kv_source,
-        )
-        sequence.kv_source = None
-        if self.is_announced:
-            return delta
-        self.is_announced = True
-        return self._announce(delta, now)
-
-    def _announce(self, delta: TokenDelta, now: float) -> TokenDelta:
+    def timings(self, now: float) -> Timings:
+        """What it waited and computed for until its first token, which is here."""
         settled_s = self.arrival_s if self.settled_s is None else self.settled_s
         scheduled_s = settled_s if self.scheduled_s is None else self.scheduled_s
-        timings = Timings(scheduled_s - settled_s, now - scheduled_s, settled_s - self.arrival_s)
-        if isinstance(self.leg, DecodeLeg):
-            return replace(delta, timings=timings)
-        wants_logprobs = self.request.sampling.prompt_logprobs is not None
-        return replace(
-            delta,
-            cached_tokens=self.cached_tokens,
-            prompt_logprobs=[None, *self.prompt_logprobs] if wants_logprobs else None,
-            timings=timings,
-        )
+        return Timings(scheduled_s - settled_s, now - scheduled_s, settled_s - self.arrival_s)
 
 
 @dataclass(slots=True, eq=False)

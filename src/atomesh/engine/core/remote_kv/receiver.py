@@ -1,9 +1,9 @@
 """The decode worker's half of hand-offs: grants room, takes blocks in, and gives them to who claims them.
 
     Reserve ─▶ FILLING ──Commit──▶ COMMITTED ──claimed──▶ its sequences hold the blocks
-                  │  ▲                 │
-                  │  Pull by a claim   └─ not claimed in time ─▶ let go
-                  └─ damaged, late, lost, withdrawn ─▶ what was verified stays in the prefix cache,
+                 │  ▲                  │
+                 │  Pull by a claim    └─ not claimed in time ─▶ let go
+                 └─ damaged, late, lost, withdrawn ─▶ what was verified stays in the prefix cache,
                                                       the rest is quarantined until fenced
 
 A claim (a decode leg) that finds nothing here pulls when its turn comes; one whose transfer fails is settled
@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.remote_kv.actions import Admit, Cancel
 from atomesh.engine.core.remote_kv.config import RemoteKVConfig
+from atomesh.engine.core.remote_kv.intake import Claim, Intake, Transfer
 from atomesh.engine.core.remote_kv.outbox import Outbox
 from atomesh.engine.core.remote_kv.ticket_gate import TicketGate
 from atomesh.engine.core.request import RequestState
-from atomesh.protocol.block_hash import HASH_BYTES, BlockHash
+from atomesh.protocol.block_hash import HASH_BYTES
 from atomesh.protocol.kv_handoff import (
     GRANT_BYTES,
     Commit,
@@ -36,7 +37,7 @@ from atomesh.protocol.kv_handoff import (
 )
 from atomesh.protocol.ticket import Ticket
 
-GROWTH_BLOCKS = 1  # beyond the prompt's own, so that the first token does not preempt anybody
+GROWTH_BLOCKS = 1  # beyond the prompt's own, so that the first token preempts nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +48,6 @@ class Settlement:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A decode leg that wants its KV; `address` is the prefill worker's KV plane, if it is known."""
-
-    request: RequestState
-    ticket: Ticket
-    address: str | None
-
-
-@dataclass(slots=True, eq=False)
-class Transfer:
-    """A prompt's KV on its way in. `table` are its blocks: those of `missing` indices reserved, others held.
-
-    The first `num_registered` blocks are in the prefix cache. `claim` is the request that waits for it.
-    """
-
-    ticket: Ticket
-    peer: str
-    grant: bytes
-    num_tokens: int
-    block_hashes: list[BlockHash]
-    table: list[int]
-    missing: set[int]
-    num_registered: int
-    lease_end_s: float
-    is_committed: bool = False
-    claim: Claim | None = None
-
-
 class KVReceiver:
     def __init__(self, config: RemoteKVConfig, kv: KVCacheManager, gate: TicketGate, outbox: Outbox) -> None:
         self.is_blocked = False  # an older sequence lacks blocks: nothing is granted before it has them
@@ -83,9 +55,7 @@ class KVReceiver:
         self._kv = kv
         self._gate = gate
         self._outbox = outbox
-        self._transfers: dict[bytes, Transfer] = {}
-        self._by_grant: dict[bytes, Transfer] = {}
-        self._quarantine: dict[bytes, list[int]] = {}
+        self._intake = Intake(kv)
         self._pending: dict[bytes, Claim] = {}
         self._settled: list[Settlement] = []
         self._num_grants = 0
@@ -95,7 +65,7 @@ class KVReceiver:
         reason = self._find_malformed(message) or self._gate.refusal(ticket, "reserve", now)
         if reason is not None:
             self._refuse(peer, ticket, reason, "ticket")
-        elif ticket.ticket_id in self._transfers:
+        elif self._intake.of_ticket(ticket.ticket_id) is not None:
             return  # pulled before the offer came: the pull's grant stands
         elif ticket.ticket_id in self._pending or not self._may_grant(message):
             self._refuse(peer, ticket, "full", "full")
@@ -109,7 +79,7 @@ class KVReceiver:
         Unless it was False, the request turns up among the settled ones, at once or later.
         """
         reason = self._gate.refusal(claim.ticket, "decode", now)
-        transfer = self._transfers.get(claim.ticket.ticket_id)
+        transfer = self._intake.of_ticket(claim.ticket.ticket_id)
         if reason is not None:
             self._outbox.refusals[reason] += 1
             self._settled.append(Settlement(claim.request, reason))
@@ -126,27 +96,27 @@ class KVReceiver:
         """The request's claim, if it waits for its turn to pull."""
         return next((claim for claim in self._pending.values() if claim.request is request), None)
 
-    def pull(self, claim: Claim, reserve: int, now: float) -> bool:
-        """Its turn has come: make room and ask for its KV; False if less than `reserve` would be left."""
+    def pull(self, claim: Claim, spare: int, now: float) -> bool:
+        """Its turn has come: make room, ask for its KV; False if fewer than `spare` blocks would be left."""
         sequence = claim.request.first_sequence
         num_tokens = len(sequence.prompt_token_ids)
-        hashes = self._kv.full_hashes(sequence, num_tokens)
-        if not self._kv.has_room(sequence.num_tokens, self._kv.match_hashes(hashes), reserve):
+        wish = Reserve(claim.ticket, list(self._kv.full_hashes(sequence, num_tokens)), num_tokens)
+        growth = self._kv.num_blocks_of(sequence.num_tokens) - self._kv.num_blocks_of(num_tokens)
+        if not self._intake.has_room(wish, spare + growth):
             return False
         del self._pending[claim.ticket.ticket_id]
-        peer = claim.address or ""
-        transfer = self._open(Reserve(claim.ticket, list(hashes), num_tokens), peer, now)
+        transfer = self._open(wish, claim.address or "", now)
         transfer.claim = claim
-        self._outbox.send(peer, Pull(claim.ticket, transfer.grant, sorted(transfer.missing)))
+        self._outbox.send(transfer.peer, Pull(claim.ticket, transfer.grant, sorted(transfer.missing)))
         return True
-
-    def take_settled(self) -> list[Settlement]:
-        settled, self._settled = self._settled, []
-        return settled
 
     @property
     def has_settled(self) -> bool:
         return bool(self._settled)
+
+    def take_settled(self) -> list[Settlement]:
+        settled, self._settled = self._settled, []
+        return settled
 
     def drop(self, request: RequestState) -> None:
         """The request has ended: what it waits for is not wanted any more."""
@@ -156,35 +126,31 @@ class KVReceiver:
             del self._pending[pending.ticket.ticket_id]
             self._gate.bury(pending.ticket.ticket_id)
             self._outbox.send(pending.address or "", Withdraw(pending.ticket.ticket_id))
-        for transfer in list(self._transfers.values()):
+        for transfer in self._intake:
             if transfer.claim is not None and transfer.claim.request is request:
                 transfer.claim = None
                 self._withdraw(transfer, "aborted")
 
     def drop_attempt(self, attempt_id: str) -> None:
         """End what came for a request, by the ticket's own name for it, that has not been claimed."""
-        for transfer in list(self._transfers.values()):
+        for transfer in self._intake:
             if transfer.ticket.request_id == attempt_id and transfer.claim is None:
                 self._withdraw(transfer, "aborted")
 
     def received(self, grant: bytes, indices: Iterable[int], now: float) -> None:
-        transfer = self._by_grant.get(grant)
-        if transfer is None:
-            return  # its grant has been cancelled, and its blocks are in quarantine
-        for index in transfer.missing.intersection(indices):
-            transfer.missing.remove(index)
-            self._kv.pool.fill(transfer.table[index])
-        self._register(transfer)
-        transfer.lease_end_s = now + self._config.grant_lease_s
+        transfer = self._intake.of_grant(grant)
+        if transfer is not None:  # else it was cancelled, and its blocks are in quarantine
+            self._intake.fill(transfer, indices)
+            transfer.lease_end_s = now + self._config.grant_lease_s
 
     def damaged(self, grant: bytes) -> None:
-        transfer = self._by_grant.get(grant)
+        transfer = self._intake.of_grant(grant)
         if transfer is not None:
             self._outbox.send(transfer.peer, Refuse(transfer.ticket.ticket_id, "damaged"))
             self._end(transfer, "damaged")
 
     def commit(self, peer: str, message: Commit, now: float) -> None:
-        transfer = self._by_grant.get(message.grant)
+        transfer = self._intake.of_grant(message.grant)
         if transfer is None or transfer.peer != peer or transfer.ticket.ticket_id != message.ticket_id:
             self._outbox.refusals["commit_unknown"] += 1  # when its grant ended, the peer was told
         elif transfer.missing or message.num_tokens != transfer.num_tokens:
@@ -198,33 +164,35 @@ class KVReceiver:
                 self._hand_over(transfer, transfer.claim)
 
     def renewed(self, peer: str, message: Renew, now: float) -> None:
-        transfer = self._transfers.get(message.ticket_id)
+        transfer = self._intake.of_ticket(message.ticket_id)
         if transfer is not None and transfer.peer == peer and not transfer.is_committed:
             transfer.lease_end_s = now + self._config.grant_lease_s
 
     def ended_by_peer(self, peer: str, ticket_id: bytes, outcome: str) -> None:
         """The prefill worker withdraws, or refuses our pull."""
-        transfer = self._transfers.get(ticket_id)
+        transfer = self._intake.of_ticket(ticket_id)
         if transfer is not None and transfer.peer == peer:
             self._end(transfer, outcome)
 
     def fenced(self, grant: bytes) -> None:
-        self._kv.pool.lift(self._quarantine.pop(grant, []))
+        self._intake.fenced(grant)
 
     def peer_lost(self, peer: str) -> None:
-        for transfer in [one for one in self._transfers.values() if one.peer == peer]:
-            if transfer.is_committed:
+        for transfer in self._intake:
+            if transfer.peer != peer or transfer.is_committed:
                 continue
             claim = transfer.claim
             if claim is None:
                 self._close(transfer, "peer_lost")  # it can be pulled when it is claimed
                 continue
             self._end(transfer, "peer_lost")
-            if claim.address not in (None, peer):
+            if claim.address is not None and claim.address != peer:
                 self._outbox.send(claim.address, Withdraw(claim.ticket.ticket_id))
 
     def tick(self, now: float) -> None:
-        for transfer in [one for one in self._transfers.values() if now >= one.lease_end_s]:
+        for transfer in self._intake:
+            if now < transfer.lease_end_s:
+                continue
             if transfer.is_committed:
                 self._end(transfer, "unclaimed")
             elif transfer.claim is None:
@@ -234,27 +202,26 @@ class KVReceiver:
 
     def yield_blocks(self) -> bool:
         """Give up the newest transfer that nobody has claimed; False if there is none."""
-        for transfer in reversed(self._transfers.values()):
-            if transfer.claim is None:
-                if transfer.is_committed:
-                    self._end(transfer, "yielded")
-                else:
-                    self._revoke(transfer, "yielded")
-                return True
-        return False
+        unclaimed = [transfer for transfer in self._intake if transfer.claim is None]
+        if not unclaimed:
+            return False
+        if unclaimed[-1].is_committed:
+            self._end(unclaimed[-1], "yielded")
+        else:
+            self._revoke(unclaimed[-1], "yielded")
+        return True
 
     def deadlines(self) -> Iterator[float]:
-        return (transfer.lease_end_s for transfer in self._transfers.values())
+        return (transfer.lease_end_s for transfer in self._intake)
 
     def claims(self) -> Iterator[RequestState]:
         """The requests whose KV is on its way or has just been settled."""
-        yield from (one.claim.request for one in self._transfers.values() if one.claim is not None)
+        yield from (one.claim.request for one in self._intake if one.claim is not None)
         yield from (one.request for one in self._settled)
 
     def holds(self) -> Iterator[tuple[str, list[int]]]:
-        for transfer in self._transfers.values():
-            arrived = [block for index, block in enumerate(transfer.table) if index not in transfer.missing]
-            yield f"transfer {transfer.ticket.ticket_id.hex()}", arrived
+        """Owners, and the blocks that are held for them."""
+        return self._intake.holds()
 
     def _find_malformed(self, message: Reserve) -> str | None:
         is_sound = (
@@ -265,71 +232,39 @@ class KVReceiver:
         return None if is_sound else "reserve_malformed"
 
     def _may_grant(self, message: Reserve) -> bool:
-        if self.is_blocked:
-            return False
-        granted = sum(len(transfer.table) for transfer in self._transfers.values())
         limit = int(self._kv.pool.num_blocks * (1 - self._config.watermark))
-        matched = self._kv.match_hashes([BlockHash(block_hash) for block_hash in message.block_hashes])
-        return granted + self._kv.num_blocks_of(message.num_tokens) <= limit and self._kv.has_room(
-            message.num_tokens, matched, GROWTH_BLOCKS
-        )
+        granted = self._intake.num_blocks + self._kv.num_blocks_of(message.num_tokens)
+        return not self.is_blocked and granted <= limit and self._intake.has_room(message, GROWTH_BLOCKS)
 
     def _open(self, wish: Reserve, peer: str, now: float) -> Transfer:
-        """There is room: hold what the prefix cache has, reserve the rest, admit the peer to it."""
-        hashes = [BlockHash(block_hash) for block_hash in wish.block_hashes]
-        matched = self._kv.match_hashes(hashes)
-        self._kv.hold(matched)
-        missing = range(len(matched), self._kv.num_blocks_of(wish.num_tokens))
-        transfer = Transfer(
-            ticket=wish.ticket,
-            peer=peer,
-            grant=self._mint_grant(wish.ticket),
-            num_tokens=wish.num_tokens,
-            block_hashes=hashes,
-            table=matched + [self._kv.pool.reserve() for _ in missing],
-            missing=set(missing),
-            num_registered=len(matched),
-            lease_end_s=now + self._config.grant_lease_s,
-        )
-        self._transfers[wish.ticket.ticket_id] = self._by_grant[transfer.grant] = transfer
-        if missing:
-            targets = {index: transfer.table[index] for index in missing}
+        lease_end_s = now + self._config.grant_lease_s
+        transfer = self._intake.open(wish, peer, self._mint_grant(wish.ticket), lease_end_s)
+        if transfer.missing:
+            targets = {index: transfer.table[index] for index in sorted(transfer.missing)}
             self._outbox.actions.append(Admit(peer, transfer.grant, targets))
         return transfer
 
     def _mint_grant(self, ticket: Ticket) -> bytes:
-        """No peer without the cluster secret can guess it, and no grant of this worker is minted twice."""
+        """No stranger can guess it, and no worker mints the same one twice."""
         self._num_grants += 1
         text = b"atomesh grant\0" + self._num_grants.to_bytes(8, "little") + ticket.ticket_id
         key = self._config.secret + self._config.incarnation.encode()
         return hmac.new(key, text, hashlib.sha256).digest()[:GRANT_BYTES]
 
-    def _register(self, transfer: Transfer) -> None:
-        """What is here without a gap from the first block on can be found by others."""
-        for index in range(transfer.num_registered, len(transfer.block_hashes)):
-            if index in transfer.missing:
-                return
-            if not self._kv.register_block(transfer.block_hashes[index], transfer.table, index):
-                return
-            transfer.num_registered = index + 1
-
     def _claim_transfer(self, transfer: Transfer, claim: Claim) -> None:
         sequence = claim.request.first_sequence
         num_tokens = len(sequence.prompt_token_ids)
+        hashes = self._kv.full_hashes(sequence, num_tokens)
         transfer.claim = claim
-        if (self._kv.full_hashes(sequence, num_tokens), num_tokens) != (
-            transfer.block_hashes,
-            transfer.num_tokens,
-        ):
+        if (hashes, num_tokens) != (transfer.block_hashes, transfer.num_tokens):
             self._withdraw(transfer, "mismatch")
         elif transfer.is_committed:
             self._hand_over(transfer, claim)
 
     def _hand_over(self, transfer: Transfer, claim: Claim) -> None:
-        for sequence in claim.request.sequences.values():
-            self._kv.adopt(sequence, transfer.table, transfer.num_tokens, transfer.num_registered)
-        transfer.claim = None
+        self._intake.hand_over(transfer, claim.request)
         self._settled.append(Settlement(claim.request))
+        transfer.claim = None
         self._end(transfer, "committed")
 
     def _withdraw(self, transfer: Transfer, outcome: str) -> None:
@@ -349,13 +284,8 @@ class KVReceiver:
             self._settled.append(Settlement(transfer.claim.request, outcome))
 
     def _close(self, transfer: Transfer, outcome: str) -> None:
-        del self._transfers[transfer.ticket.ticket_id], self._by_grant[transfer.grant]
         self._outbox.transfers[f"received_{outcome}"] += 1
-        arrived = [block for index, block in enumerate(transfer.table) if index not in transfer.missing]
-        self._kv.let_go(arrived)
-        if transfer.missing:
-            self._quarantine[transfer.grant] = [transfer.table[index] for index in transfer.missing]
-            self._kv.pool.quarantine(self._quarantine[transfer.grant])
+        if self._intake.close(transfer):
             self._outbox.actions.append(Cancel(transfer.grant))
 
     def _refuse(self, peer: str, ticket: Ticket, reason: str, answer: Refusal) -> None:
