@@ -104,9 +104,10 @@ class SimulatedPair:
         self.links.flush()
 
     def step(self, worker: ScriptedEngine) -> None:
+        """One step; what it brings for requests that were added to the engine itself stays there."""
         for delta in worker.step():
-            handed_off = self.requests[delta.request_id]
-            if not handed_off.is_aborted:
+            handed_off = self.requests.get(delta.request_id)
+            if handed_off is not None and not handed_off.is_aborted:
                 handed_off.take(delta)
                 is_first = worker is self.prefill and delta.finish_reason is None
                 handed_off.is_decode_due = is_first or handed_off.is_decode_due
