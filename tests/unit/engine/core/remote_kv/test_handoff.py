@@ -179,7 +179,7 @@ def test_prompt_logprobs_come_from_prefill_alone(pair: SimulatedPair) -> None:
 
 def test_a_full_decode_worker_refuses_and_pulls_when_it_has_room() -> None:
     pair = SimulatedPair(config(), config(num_blocks=16))
-    other = scripted_request("other", prompt(40, 500), SamplingSpec(seed=0, max_tokens=10))
+    other = scripted_request("other", prompt(46, 500), SamplingSpec(seed=0, max_tokens=10))
     pair.decode.engine.add(other)
     steps(pair, pair.decode, 6)
     handed_off = submit(pair, 18)
