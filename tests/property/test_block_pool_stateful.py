@@ -11,7 +11,10 @@ NUM_BLOCKS = 6
 
 
 class BlockPoolMachine(RuleBasedStateMachine):
-    """The model: who holds what, which blocks are registered, and the idle ones from oldest to newest."""
+    """The model: who holds what, which blocks are registered, and the idle ones from oldest to newest.
+
+    Beside them, the blocks that a peer may write to: those it has leave for, and those it had.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,6 +23,8 @@ class BlockPoolMachine(RuleBasedStateMachine):
         self.holds: list[int] = []
         self.registered: set[int] = set()
         self.idle: list[int] = []
+        self.reserved: list[int] = []
+        self.quarantined: list[int] = []
         self.num_hashes = 0
 
     @precondition(lambda self: self.pool.num_available)
@@ -31,6 +36,35 @@ class BlockPoolMachine(RuleBasedStateMachine):
         assert block not in self.holds
         self.registered.discard(block)
         self.holds.append(block)
+
+    @precondition(lambda self: self.pool.num_available)
+    @rule()
+    def reserve(self) -> None:
+        expected = None if self.pool.num_free else self.idle.pop(0)
+        block = self.pool.reserve()
+        assert expected in (None, block)
+        assert block not in (*self.holds, *self.reserved, *self.quarantined)
+        self.registered.discard(block)
+        self.reserved.append(block)
+
+    @precondition(lambda self: self.reserved)
+    @rule()
+    def fill(self) -> None:
+        block = self.reserved.pop()
+        self.pool.fill(block)
+        self.holds.append(block)
+
+    @precondition(lambda self: self.reserved)
+    @rule()
+    def quarantine(self) -> None:
+        self.pool.quarantine(self.reserved)
+        self.quarantined += self.reserved
+        self.reserved = []
+
+    @precondition(lambda self: self.quarantined)
+    @rule()
+    def lift(self) -> None:
+        self.pool.lift([self.quarantined.pop()])
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
@@ -75,7 +109,10 @@ class BlockPoolMachine(RuleBasedStateMachine):
     def blocks_are_conserved(self) -> None:
         self.pool.check_invariants()
         assert self.pool.num_idle == len(self.idle)
-        assert self.pool.num_available == NUM_BLOCKS - len(set(self.holds))
+        others = (len(self.reserved), len(self.quarantined))
+        assert (self.pool.num_reserved, self.pool.num_quarantined) == others
+        assert self.pool.num_held == len(set(self.holds))
+        assert self.pool.num_available == NUM_BLOCKS - len(set(self.holds)) - sum(others)
         assert all(self.pool.references(block) == self.holds.count(block) for block in range(NUM_BLOCKS))
 
 

@@ -112,3 +112,43 @@ def test_the_books_notice_a_free_block_that_claims_a_prefix(cache: PrefixCache) 
     cache.insert(BlockHash(b"a"), 0)
     with pytest.raises(AssertionError, match="idle block without a prefix"):
         pool.check_invariants()
+
+
+def test_a_reserved_block_is_held_when_it_is_full(cache: PrefixCache) -> None:
+    pool = BlockPool(3, cache)
+    block = pool.reserve()
+    assert (pool.num_free, pool.num_reserved, pool.num_held) == (2, 1, 0)
+    pool.fill(block)
+    assert (pool.num_reserved, pool.num_held, pool.references(block)) == (0, 1, 1)
+    pool.release([block])
+    assert pool.num_free == 3
+    pool.check_invariants()
+
+
+def test_a_quarantined_block_is_not_given_to_anybody(cache: PrefixCache) -> None:
+    pool = BlockPool(2, cache)
+    blocks = [pool.reserve(), pool.reserve()]
+    pool.quarantine(blocks)
+    assert (pool.num_available, pool.num_reserved, pool.num_quarantined) == (0, 0, 2)
+    with pytest.raises(IndexError):
+        pool.take()
+    pool.lift(blocks[:1])
+    assert pool.take() == blocks[0]
+    pool.check_invariants()
+
+
+@pytest.mark.parametrize("step", ["fill", "quarantine", "lift"])
+def test_only_what_is_in_the_state_before_can_go_on(cache: PrefixCache, step: str) -> None:
+    pool = BlockPool(2, cache)
+    held = pool.take()
+    with pytest.raises(KeyError):
+        getattr(pool, step)(held if step == "fill" else [held])
+
+
+def test_a_prefix_is_forgotten_for_a_reservation(cache: PrefixCache) -> None:
+    pool = BlockPool(1, cache)
+    block = cached_block(pool, cache, "a")
+    pool.release([block])
+    assert pool.reserve() == block
+    assert len(cache) == 0
+    pool.check_invariants()
