@@ -90,7 +90,7 @@ class FlowDriver:
         match action:
             case Place() | PlaceRest():
                 return self._place(action)
-            case Mint(request_id, prefill, decode):
+            case Mint(request_id, _, prefill, decode):
                 ticket = Ticket(
                     ticket_id=bytes([len(self.tickets)]) * 16,
                     gateway="g",

@@ -67,10 +67,10 @@ class Drive:
             case PlaceRest():
                 self._counts["migrations"] += 1
                 return self._placer.place_rest(action)
-            case Mint(request_id, prefill, decode):
+            case Mint(request_id, choices, prefill, decode):
                 ticket = self._office.mint(request_id, prefill, decode)
                 self._tickets.append(ticket)
-                self._legs.expect(decode, request_id)
+                self._legs.expect(decode, request_id, choices)
                 return Minted(ticket)
             case SendLeg():
                 self._legs.send(action)

@@ -92,9 +92,9 @@ class Legs:
         self._open: dict[SendLeg, tuple[LegStream, Commitment]] = {}
         self._expected: _Expected | None = None
 
-    def expect(self, decode: WorkerSnapshot, request_id: str) -> None:
+    def expect(self, decode: WorkerSnapshot, request_id: str, choices: int) -> None:
         """A leg of this attempt will be sent to `decode` later: it counts as work from now on."""
-        commitment = self._registry.commit(decode.address, prefill_tokens=0, sequences=1)
+        commitment = self._registry.commit(decode.address, prefill_tokens=0, sequences=choices)
         self._expected = _Expected(decode.address, request_id, commitment)
 
     def call_off(self) -> None:
@@ -105,17 +105,8 @@ class Legs:
         self._end_expectation()
 
     def send(self, leg: SendLeg) -> None:
-        address, request = leg.worker.address, leg.request
-        is_decode = isinstance(leg.leg, DecodeLeg)
-        backend = self._backends.get(address, RemovedWorker())
-        commitment = self._registry.commit(
-            address,
-            prefill_tokens=0 if is_decode else len(request.prompt_token_ids),
-            sequences=request.n,
-        )
-        self._open[leg] = (backend.submit(request, leg.leg), commitment)
-        if is_decode:
-            self._end_expectation()
+        backend = self._backends.get(leg.worker.address, RemovedWorker())
+        self._open[leg] = (backend.submit(leg.request, leg.leg), self._commit(leg))
 
     async def next(self, leg: SendLeg, source: SendLeg | None) -> Arrived | LegFailed:
         """As `Wait` says."""
@@ -155,6 +146,19 @@ class Legs:
         for leg in tuple(self._open):
             self.abort(leg)
         self.call_off()
+
+    def _commit(self, leg: SendLeg) -> Commitment:
+        """The leg that was expected is counted already."""
+        expected = self._expected
+        is_decode = isinstance(leg.leg, DecodeLeg)
+        if is_decode and expected is not None and expected.address == leg.worker.address:
+            self._expected = None
+            return expected.commitment
+        return self._registry.commit(
+            leg.worker.address,
+            prefill_tokens=0 if is_decode else len(leg.request.prompt_token_ids),
+            sequences=leg.request.n,
+        )
 
     def _end_expectation(self) -> None:
         if self._expected is not None:

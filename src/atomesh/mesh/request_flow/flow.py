@@ -129,7 +129,7 @@ def _place(answer: Answer, failures: Failures) -> Flow[Placement]:
 
 
 def _mint(request: GenerationRequest, pair: PrefillDecode) -> Flow[Ticket]:
-    match (yield Mint(request.request_id, pair.prefill, pair.decode)):
+    match (yield Mint(request.request_id, request.n, pair.prefill, pair.decode)):
         case Minted(ticket):
             return ticket
         case event:

@@ -47,6 +47,7 @@ class Mint:
     """A ticket for one attempt's hand-off; it is released when the flow ends."""
 
     request_id: str
+    choices: int
     prefill: WorkerSnapshot
     decode: WorkerSnapshot
 

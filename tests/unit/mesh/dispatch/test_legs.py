@@ -89,11 +89,12 @@ def test_a_leg_counts_from_its_dispatch_and_its_prompt_until_the_first_token() -
 
 def test_a_decode_leg_counts_before_it_is_sent() -> None:
     async def scenario(world: World) -> None:
-        world.legs.expect(DECODE.worker, "r")
+        world.legs.expect(DECODE.worker, "r", 2)
         world.legs.send(PREFILL)
-        assert (world.work("p"), world.work("d")) == ((1, 30, 2), (1, 0, 1))
+        assert (world.work("p"), world.work("d")) == ((1, 30, 2), (1, 0, 2))
         world.legs.send(DECODE)
         assert world.work("d") == (1, 0, 2)
+        assert [one.dispatched for one in world.registry.snapshot().workers] == [1, 1]
         world.legs.close()
         assert (world.work("p"), world.work("d")) == ((0, 0, 0), (0, 0, 0))
         assert world.backends["p"].left == world.backends["d"].left == [True]
@@ -109,7 +110,7 @@ def test_decode_is_told_of_a_leg_that_will_not_come_unless_prefill_does_it(
     end: str, called_off: list[str]
 ) -> None:
     async def scenario(world: World) -> None:
-        world.legs.expect(DECODE.worker, "r")
+        world.legs.expect(DECODE.worker, "r", 2)
         world.legs.send(PREFILL)
         if end == "close":
             world.legs.close()
