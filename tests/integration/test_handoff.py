@@ -196,9 +196,17 @@ def test_an_abort_between_the_legs_frees_both_at_once(pair: HandoffPair) -> None
     assert wait_for(lambda: pair.prefill.is_idle() and pair.decode.is_idle()) < 1.0
 
 
+def test_an_abort_after_the_transfer_still_reaches_decode(pair: HandoffPair) -> None:
+    pair.start(request_of(prompt_of(200), "gone"))
+    wait_for(lambda: pair.prefill.is_idle() and pair.decode.inspect().states["reserved"] == 0)
+    assert not pair.decode.is_idle()
+    pair.prefill.loop.abort(pair.prefill.mailbox, "gone")
+    assert wait_for(pair.decode.is_idle) < 1.0
+
+
 def test_an_abort_at_decode_alone_frees_it_before_its_leg_has_come(pair: HandoffPair) -> None:
     ticket, first = pair.start(request_of(prompt_of(200), "gone"))
-    wait_for(lambda: pair.decode.inspect().owners != {})
+    wait_for(lambda: pair.prefill.is_idle() and pair.decode.inspect().owners != {})
     pair.decode.loop.abort(pair.decode.mailbox, "gone")
     assert wait_for(lambda: pair.prefill.is_idle() and pair.decode.is_idle()) < 1.0
     late = pair.go_on(request_of(prompt_of(200), "late"), ticket, first)

@@ -53,6 +53,7 @@ class KVConnector:
         self._clock = clock
         self._push_deadline_s = push_deadline_s
         self._faults = faults or NoFaults()
+        self._dropped: set[bytes] = set()
 
     def poll(self) -> None:
         """Tell what the transport has brought since the last time."""
@@ -100,7 +101,7 @@ class KVConnector:
         transport = self._transport
         match action:
             case Send(peer, message):
-                if not (isinstance(message, Commit) and self._faults.fires("kv_drop_commit")):
+                if not self._drops(message):
                     transport.send(peer, message)
             case Push(peer, grant, blocks, push_id):
                 pushes = [BlockPush(index, block) for index, block in blocks.items()]
@@ -109,3 +110,11 @@ class KVConnector:
                 transport.admit(peer, grant, targets)
             case Cancel(grant):
                 transport.cancel(grant)
+
+    def _drops(self, message: HandoffMessage) -> bool:
+        """A commit that a test wants dropped is dropped as often as it is said."""
+        if not isinstance(message, Commit):
+            return False
+        if self._faults.fires("kv_drop_commit"):
+            self._dropped.add(message.ticket_id)
+        return message.ticket_id in self._dropped

@@ -43,12 +43,17 @@ class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
     reason: Refusal
 
 
-class Commit(msgspec.Struct, frozen=True, tag="commit"):
-    """All that was granted has been pushed: the KV of `num_tokens` tokens is complete."""
+class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
+    """All that was granted has been pushed: the KV of `num_tokens` tokens is complete, or about to be.
+
+    Said with the last push, so that nobody waits for a worker that computes; and again, `taken`, if the
+    receiver has acknowledged every push and still has not answered: what is missing then never comes.
+    """
 
     ticket_id: bytes
     grant: bytes
     num_tokens: int
+    taken: bool = False
 
 
 class Committed(msgspec.Struct, frozen=True, tag="committed"):

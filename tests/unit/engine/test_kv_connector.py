@@ -137,12 +137,13 @@ def test_decisions_are_carried_out_once_and_in_their_order(joined: Joined) -> No
     ]
 
 
-def test_a_commit_can_be_dropped_on_purpose(joined: Joined) -> None:
+def test_a_commit_can_be_dropped_on_purpose_as_often_as_it_is_said(joined: Joined) -> None:
     joined.faults.arm("kv_drop_commit")
-    commit = Commit(TICKET.ticket_id, GRANT, 40)
-    joined.decisions.actions = [Send("a", Renew(TICKET.ticket_id)), Send("a", commit), Send("a", commit)]
+    renew, other = Renew(TICKET.ticket_id), Commit(b"o" * 16, GRANT, 40)
+    dropped = Commit(TICKET.ticket_id, GRANT, 40)
+    joined.decisions.actions = [Send("a", one) for one in (renew, dropped, other, dropped)]
     joined.connector.flush()
-    assert joined.transport.asked == [("send", "a", Renew(TICKET.ticket_id)), ("send", "a", commit)]
+    assert joined.transport.asked == [("send", "a", renew), ("send", "a", other)]
 
 
 def test_a_reservation_can_be_refused_on_purpose(joined: Joined) -> None:

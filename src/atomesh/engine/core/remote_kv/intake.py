@@ -27,7 +27,8 @@ class Claim:
 class Transfer:
     """A prompt's KV on its way in. `table` are its blocks: those of `missing` indices reserved, others held.
 
-    The first `num_registered` blocks are in the prefix cache. `claim` is who waits for it.
+    The first `num_registered` blocks are in the prefix cache. `claim` is who waits for it. Announced is what
+    has been pushed to its end, committed what has come.
     """
 
     ticket: Ticket
@@ -39,6 +40,7 @@ class Transfer:
     missing: set[int]
     num_registered: int
     lease_end_s: float
+    is_announced: bool = False
     is_committed: bool = False
     claim: Claim | None = None
 

@@ -142,6 +142,8 @@ class KVReceiver:
         if transfer is not None:  # else it was cancelled, and its blocks are in quarantine
             self._intake.fill(transfer, indices)
             transfer.lease_end_s = now + self._config.grant_lease_s
+            if transfer.is_announced and not transfer.missing:
+                self._complete(transfer, now)
 
     def damaged(self, grant: bytes) -> None:
         transfer = self._intake.of_grant(grant)
@@ -152,16 +154,24 @@ class KVReceiver:
     def commit(self, peer: str, message: Commit, now: float) -> None:
         transfer = self._intake.of_grant(message.grant)
         if transfer is None or transfer.peer != peer or transfer.ticket.ticket_id != message.ticket_id:
-            self._outbox.refusals["commit_unknown"] += 1  # when its grant ended, the peer was told
-        elif transfer.missing or message.num_tokens != transfer.num_tokens:
+            if not self._gate.is_buried(
+                message.ticket_id
+            ):  # else it was answered, and has crossed the answer
+                self._outbox.refusals["commit_unknown"] += 1
+        elif message.num_tokens != transfer.num_tokens or (transfer.missing and message.taken):
             self._outbox.send(peer, Refuse(message.ticket_id, "coverage"))
             self._end(transfer, "coverage")
+        elif transfer.missing:
+            transfer.is_announced = True
         elif not transfer.is_committed:
-            transfer.is_committed = True
-            transfer.lease_end_s = now + self._config.offer_lease_s
-            self._outbox.send(peer, Committed(message.ticket_id))
-            if transfer.claim is not None:
-                self._hand_over(transfer, transfer.claim)
+            self._complete(transfer, now)
+
+    def _complete(self, transfer: Transfer, now: float) -> None:
+        transfer.is_committed = True
+        transfer.lease_end_s = now + self._config.offer_lease_s
+        self._outbox.send(transfer.peer, Committed(transfer.ticket.ticket_id))
+        if transfer.claim is not None:
+            self._hand_over(transfer, transfer.claim)
 
     def renewed(self, peer: str, message: Renew, now: float) -> None:
         transfer = self._intake.of_ticket(message.ticket_id)

@@ -61,7 +61,7 @@ class RemoteKV:
             case Grant():
                 self.sender.granted(peer, message, now)
             case Committed():
-                self.sender.committed(peer, message)
+                self.sender.committed(peer, message, now)
             case Pull():
                 self.sender.pulled(peer, message, now)
             case Refuse():

@@ -10,6 +10,7 @@ An offer whose prompt is being computed lives as long as its sequence; afterward
 under a lease. What is being pushed is held until the push has ended, whatever becomes of the offer.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -72,6 +73,15 @@ class Offer:
         return self.sequence.block_table[: self.sequence.num_computed_tokens // block_size]
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """KV that `peer` may still keep for a decode leg, to be told if none will come."""
+
+    peer: str
+    ticket_id: bytes
+    until_s: float
+
+
 class KVSender:
     def __init__(self, config: RemoteKVConfig, kv: KVCacheManager, gate: TicketGate, outbox: Outbox) -> None:
         self._config = config
@@ -80,6 +90,7 @@ class KVSender:
         self._outbox = outbox
         self._offers: dict[bytes, Offer] = {}
         self._pushes: dict[int, Push] = {}
+        self._delivered: OrderedDict[str, Delivery] = OrderedDict()
         self._num_pushes = 0
 
     def begin(self, sequence: TokenSequence, leg: PrefillLeg) -> None:
@@ -121,6 +132,9 @@ class KVSender:
         """The request was aborted or has failed here, maybe after its leg."""
         for offer in [one for one in self._offers.values() if one.request_id == request_id]:
             self._withdraw(offer, "aborted")
+        delivery = self._delivered.pop(request_id, None)
+        if delivery is not None:
+            self._outbox.send(delivery.peer, Withdraw(delivery.ticket_id))
 
     def drop_attempt(self, attempt_id: str) -> None:
         """As `drop`, by the ticket's own name for the request."""
@@ -158,9 +172,11 @@ class KVSender:
         else:
             self._end(offer, f"refused_{message.reason}")
 
-    def committed(self, peer: str, message: Committed) -> None:
+    def committed(self, peer: str, message: Committed, now: float) -> None:
         offer = self._offers.get(message.ticket_id)
         if offer is not None and offer.peer == peer and offer.state is OfferState.COMMITTING:
+            until_s = now + self._config.offer_lease_s
+            self._delivered[offer.request_id] = Delivery(peer, message.ticket_id, until_s)
             self._end(offer, "committed")
 
     def withdrawn(self, message: Withdraw) -> None:
@@ -173,7 +189,8 @@ class KVSender:
         offer = self._end_push(push_id)
         if offer is not None:
             offer.lease_end_s = now + self._config.offer_lease_s
-            self._commit_if_complete(offer)
+            if offer.state is OfferState.COMMITTING and not offer.in_flight:
+                self._commit(offer)
 
     def push_failed(self, push_id: int) -> None:
         offer = self._end_push(push_id)
@@ -189,6 +206,8 @@ class KVSender:
                 self._keep(offer, now)
 
     def tick(self, now: float) -> None:
+        while self._delivered and next(iter(self._delivered.values())).until_s <= now:
+            self._delivered.popitem(last=False)
         for offer in list(self._offers.values()):
             if offer.sequence is None and now >= offer.lease_end_s:
                 self._withdraw(offer, "expired")
@@ -249,10 +268,14 @@ class KVSender:
         self._commit_if_complete(offer)
 
     def _commit_if_complete(self, offer: Offer) -> None:
-        is_computed = offer.sequence is None
-        if offer.state is OfferState.GRANTED and is_computed and not offer.unsent and not offer.in_flight:
+        """At once with the last push: this worker may be computing when the push ends."""
+        if offer.state is OfferState.GRANTED and offer.sequence is None and not offer.unsent:
             offer.state = OfferState.COMMITTING
-            self._outbox.send(offer.peer, Commit(offer.ticket.ticket_id, offer.grant, offer.num_tokens))
+            self._commit(offer)
+
+    def _commit(self, offer: Offer) -> None:
+        words = Commit(offer.ticket.ticket_id, offer.grant, offer.num_tokens, taken=not offer.in_flight)
+        self._outbox.send(offer.peer, words)
 
     def _end_push(self, push_id: int) -> Offer | None:
         """Let its blocks go; the offer whose present grant it served, if any."""

@@ -51,6 +51,10 @@ class TicketGate:
         if seen is not None:
             seen.is_dead = True
 
+    def is_buried(self, ticket_id: bytes) -> bool:
+        seen = self._seen.get(ticket_id)
+        return seen is not None and seen.is_dead
+
     def _find_forgery(self, ticket: Ticket, purpose: Purpose) -> str | None:
         config = self._config
         if not config.secret:
