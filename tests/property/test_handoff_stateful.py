@@ -7,11 +7,26 @@ into a block that was already someone else's, shows as a wrong answer or as fore
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from atomesh.engine.core.scheduler import SchedulerConfig
 from atomesh.protocol.generation import GenerationRequest
+from atomesh.protocol.kv_handoff import (
+    Commit,
+    Committed,
+    Grant,
+    HandoffMessage,
+    Pull,
+    Refuse,
+    Renew,
+    Reserve,
+    Withdraw,
+)
 from atomesh.protocol.sampling import SamplingSpec
-from atomesh.testing.simulated_pair import HandedOff, OnFailure, SimulatedPair, is_idle
+from atomesh.protocol.ticket import Ticket
+from atomesh.testing.scripted_engine import ScriptedEngine
+from atomesh.testing.simulated_links import SimulatedLinks
+from atomesh.testing.simulated_pair import DECODE, PREFILL, HandedOff, OnFailure, SimulatedPair, is_idle
 
 MAX_MODEL_LEN = 24
 KV_TOKENS = 32  # the smallest pool: one context fits with room to spare
@@ -45,12 +60,38 @@ samplings = st.builds(
 )
 
 
+STRANGER = "kv of s"
+grants = st.binary(min_size=15, max_size=17)
+indices = st.lists(st.integers(-2, 20), max_size=4)
+reasons = st.sampled_from(["full", "ticket", "gone", "coverage", "damaged"])
+
+
+def messages(ticket: Ticket) -> st.SearchStrategy[HandoffMessage]:
+    """What a worker that knows one ticket may say, right or wrong."""
+    ids = st.just(ticket.ticket_id)
+    tickets = st.sampled_from([ticket, replace(ticket, ttl_s=1.0), replace(ticket, mac=b"")])
+    hashes = st.lists(st.binary(min_size=15, max_size=16), max_size=4)
+    return (
+        st.builds(Reserve, tickets, hashes, st.integers(-1, 2**40))
+        | st.builds(Grant, ids, grants, indices)
+        | st.builds(Refuse, ids, reasons)
+        | st.builds(Commit, ids, grants, st.integers(0, 20))
+        | st.builds(Committed, ids)
+        | st.builds(Pull, tickets, grants, indices)
+        | st.builds(Renew, ids)
+        | st.builds(Withdraw, ids)
+    )
+
+
 class HandoffMachine(RuleBasedStateMachine):
     pair: SimulatedPair
 
     @initialize(pair=pairs)
     def start(self, pair: SimulatedPair) -> None:
         self.pair = pair
+        stranger = ScriptedEngine(pair.prefill.config)
+        engines = {PREFILL: pair.prefill, DECODE: pair.decode, STRANGER: stranger}
+        pair.links = SimulatedLinks(engines)
 
     @property
     def alive(self) -> list[HandedOff]:
@@ -105,6 +146,16 @@ class HandoffMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cut(self, data: st.DataObject) -> None:
         self.pair.links.cut(data.draw(st.sampled_from(self.pair.links.routes)))
+
+    @precondition(lambda self: self.pair.requests)
+    @rule(data=st.data(), is_prefill=st.booleans())
+    def interfere(self, data: st.DataObject, is_prefill: bool) -> None:
+        """A third worker that has got hold of a ticket says something."""
+        handed_off = data.draw(st.sampled_from(list(self.pair.requests.values())))
+        worker = self.pair.prefill if is_prefill else self.pair.decode
+        message = data.draw(messages(handed_off.ticket))
+        worker.scheduler.remote_kv.heard(f"caller {STRANGER}", message, worker.clock.now())
+        self.pair.links.flush()
 
     @precondition(lambda self: self.pair.links.num_fences)
     @rule()
