@@ -220,7 +220,7 @@ class Connection(ABC):
         try:
             return self._plane.grants.claim(self.peer, grant, indices)
         except GrantRefusal as refusal:
-            self._plane.refusals["grant"] += 1
+            self._plane.count_refusal("grant")
             if refusal.damages:
                 self._damage(grant, refusal.reason)
             self._refuse(push_id, refusal.reason)

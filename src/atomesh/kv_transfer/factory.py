@@ -20,8 +20,8 @@ def make_transport(
 ) -> SocketTransport:
     """Listens at `listen`: `unix:PATH` for shared memory on this host, `HOST:PORT` for a wire.
 
-    `on_event` is called in the transport's own thread when there is something to poll. Raises
-    ConfigurationError when the address cannot be had, or the pool does not fit the layout.
+    `on_event` is called in the transport's own thread when there is something to poll, or when something was
+    refused. Raises ConfigurationError when the address cannot be had, or the pool does not fit the layout.
     """
     if pool.block_bytes != identity.layout.block_bytes:
         raise ConfigurationError(

@@ -47,8 +47,13 @@ class Plane:
         self.events.append(event)
         self.has_news = True
 
+    def count_refusal(self, reason: str) -> None:
+        """One of REFUSALS; that is news too, though nothing is to be polled."""
+        self.refusals[reason] += 1
+        self.has_news = True
+
     def take_news(self) -> bool:
-        """Whether something was emitted since the last time."""
+        """Whether something was emitted or refused since the last time."""
         had_news, self.has_news = self.has_news, False
         return had_news
 

@@ -183,7 +183,7 @@ class ShmConnection(Connection):
             return
         source = self._peer_pool
         if source is None or len(notice.blocks) != len(targets) or max(notice.blocks) >= source.num_blocks:
-            self._plane.refusals["block"] += 1
+            self._plane.count_refusal("block")
             reason = "blocks are missing, or not in the sender's pool"
             self._damage(notice.grant, reason)
             self._refuse(notice.push_id, reason)

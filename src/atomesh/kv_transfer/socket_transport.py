@@ -33,7 +33,8 @@ class SocketTransport:
     """Implements `kv_transfer.transport.KVTransport`."""
 
     def __init__(self, address: Address, plane: Plane, on_event: Callable[[], None]) -> None:
-        """Listens from now on; `on_event` is called in the transport's thread when there is news to poll.
+        """Listens from now on; `on_event` is called in the transport's thread when there is something to poll, or
+        something was refused.
 
         Raises ConfigurationError when the address cannot be had.
         """
@@ -207,7 +208,7 @@ class SocketTransport:
             return
         strangers = sum(not connection.is_open for connection in self._connections)
         if strangers >= MAX_STRANGERS:
-            self._plane.refusals["crowd"] += 1
+            self._plane.count_refusal("crowd")
             sock.close()
             return
         sock.setblocking(False)
@@ -280,7 +281,7 @@ class SocketTransport:
         if self._connections.pop(connection):
             self._selector.unregister(connection.sock)
         if refusal is not None:
-            self._plane.refusals[refusal] += 1
+            self._plane.count_refusal(refusal)
             if not connection.is_open:
                 _let_the_peer_see_why(connection)
         connection.close()

@@ -122,7 +122,7 @@ class TcpConnection(Connection):
         elif end.digests == landing.digests:
             self._accept(payload.push_id, payload.grant, payload.indices)
         else:
-            self._plane.refusals["checksum"] += 1
+            self._plane.count_refusal("checksum")
             reason = "a block's checksum is wrong"
             self._damage(payload.grant, reason)
             self._refuse(payload.push_id, reason)

@@ -123,6 +123,19 @@ def test_a_wrong_secret_is_told_nothing(probe: TransportProbe) -> None:
     assert probe.unread() == []
 
 
+def test_a_refusal_is_news_though_there_is_nothing_to_poll(address: str) -> None:
+    news = threading.Event()
+    pool = PoolMemory(4, BLOCK_BYTES)
+    transport = make_transport(address, pool, US, news.set)
+    with call(transport.address) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert news.wait(10)
+    assert transport.poll() == []
+    assert transport.refusals["greeting"] == 1
+    transport.close()
+    pool.close()
+
+
 def test_a_recorded_opening_is_refused(probe: TransportProbe) -> None:
     peer = RoguePeer(probe.address, THEM)
     recorded = peer.channel.greeting + peer.channel.encode(Proof())
