@@ -33,7 +33,7 @@ class SocketTransport:
     """Implements `kv_transfer.transport.KVTransport`."""
 
     def __init__(self, address: Address, plane: Plane, on_event: Callable[[], None]) -> None:
-        """Listens from now on; `on_event` is called in the transport's thread when there is something to poll, or
+        """Listens from now on; `on_event` is called in the thread when there is something to poll, or
         something was refused.
 
         Raises ConfigurationError when the address cannot be had.
