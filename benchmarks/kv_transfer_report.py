@@ -80,7 +80,7 @@ class Report:
         ]
         rows = [
             [
-                f"{speed.blocks} blocks, {speed.size / 1e6:.1f} MB",
+                f"{_count(speed.blocks)}, {speed.size / 1e6:.1f} MB",
                 f"{speed.rate(MEMCPY) / 1e9:.2f}",
                 *(
                     cell
@@ -110,3 +110,7 @@ class Report:
             for delay in self.delays
         ]
         return table(header, rows)
+
+
+def _count(blocks: int) -> str:
+    return "1 block" if blocks == 1 else f"{blocks} blocks"
