@@ -154,9 +154,7 @@ class KVReceiver:
     def commit(self, peer: str, message: Commit, now: float) -> None:
         transfer = self._intake.of_grant(message.grant)
         if transfer is None or transfer.peer != peer or transfer.ticket.ticket_id != message.ticket_id:
-            if not self._gate.is_buried(
-                message.ticket_id
-            ):  # else it was answered, and has crossed the answer
+            if not self._gate.is_buried(message.ticket_id):  # else it has crossed our answer
                 self._outbox.refusals["commit_unknown"] += 1
         elif message.num_tokens != transfer.num_tokens or (transfer.missing and message.taken):
             self._outbox.send(peer, Refuse(message.ticket_id, "coverage"))
@@ -165,13 +163,6 @@ class KVReceiver:
             transfer.is_announced = True
         elif not transfer.is_committed:
             self._complete(transfer, now)
-
-    def _complete(self, transfer: Transfer, now: float) -> None:
-        transfer.is_committed = True
-        transfer.lease_end_s = now + self._config.offer_lease_s
-        self._outbox.send(transfer.peer, Committed(transfer.ticket.ticket_id))
-        if transfer.claim is not None:
-            self._hand_over(transfer, transfer.claim)
 
     def renewed(self, peer: str, message: Renew, now: float) -> None:
         transfer = self._intake.of_ticket(message.ticket_id)
@@ -260,6 +251,13 @@ class KVReceiver:
         text = b"atomesh grant\0" + self._num_grants.to_bytes(8, "little") + ticket.ticket_id
         key = self._config.secret + self._config.incarnation.encode()
         return hmac.new(key, text, hashlib.sha256).digest()[:GRANT_BYTES]
+
+    def _complete(self, transfer: Transfer, now: float) -> None:
+        transfer.is_committed = True
+        transfer.lease_end_s = now + self._config.offer_lease_s
+        self._outbox.send(transfer.peer, Committed(transfer.ticket.ticket_id))
+        if transfer.claim is not None:
+            self._hand_over(transfer, transfer.claim)
 
     def _claim_transfer(self, transfer: Transfer, claim: Claim) -> None:
         sequence = claim.request.first_sequence

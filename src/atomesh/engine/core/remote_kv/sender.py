@@ -1,6 +1,6 @@
 """The prefill worker's half of hand-offs: offers KV, pushes it block by block while it is computed, commits.
 
-    begin ──▶ ASKED ──Grant──▶ GRANTED ──all computed and pushed──▶ COMMITTING ──Committed──▶ over
+    begin ──▶ ASKED ──Grant──▶ GRANTED ──all is on its way──▶ COMMITTING ──Committed──▶ over
                 │ ▲               │ ▲
            Refuse(full)   Refuse(full), lost
                 ▼                 ▼ │
