@@ -1,5 +1,7 @@
 """Where a worker's KV plane listens."""
 
+import sys
+
 from atomesh.errors import ConfigurationError
 from atomesh.protocol.address import MAX_UNIX_PATH_BYTES, Address, TcpAddress, UnixAddress, parse_address
 from atomesh.protocol.worker import Role
@@ -33,8 +35,10 @@ def kv_listen_address(listen: Address, asked: str | None, role: Role) -> str | N
 
 
 def _beside(listen: Address) -> str:
-    """A free port of the same host; a socket in the same directory."""
+    """A free port of the same host; a socket in the same directory, where memory can be shared over it."""
     if isinstance(listen, TcpAddress):
         return str(TcpAddress(listen.host, 0))
+    if sys.platform != "linux":
+        return str(TcpAddress("127.0.0.1", 0))
     path = listen.path + SUFFIX
     return f"unix:{path}" if len(path.encode()) <= MAX_UNIX_PATH_BYTES else OFF

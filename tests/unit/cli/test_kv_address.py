@@ -36,3 +36,8 @@ def test_a_role_that_lives_on_handing_over_needs_an_address(
 def test_a_wildcard_cannot_be_connected_to(asked: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot connect to that"):
         kv_listen_address(parse_address("127.0.0.1:8100"), asked, "unified")
+
+
+def test_where_memory_cannot_be_shared_it_goes_over_a_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert kv_listen_address(parse_address("unix:/run/w.sock"), None, "decode") == "127.0.0.1:0"
