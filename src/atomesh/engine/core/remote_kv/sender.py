@@ -1,10 +1,10 @@
 """The prefill worker's half of hand-offs: offers KV, pushes it block by block while it is computed, commits.
 
     begin ──▶ ASKED ──Grant──▶ GRANTED ──all is on its way──▶ COMMITTING ──Committed──▶ over
-                │ ▲               │ ▲
-           Refuse(full)   Refuse(full), lost
-                ▼                 ▼ │
-              OFFERED ◀───────────┘ └── Pull, from any state
+                │                │ ▲                             │
+                └─ Refuse(full) ─┤ │ Pull, from any state        │
+                   or peer lost  ▼ │                             │
+                               OFFERED ◀─────────────────────────┘
 
 An offer whose prompt is being computed lives as long as its sequence; afterwards it holds the blocks itself,
 under a lease. What is being pushed is held until the push has ended, whatever becomes of the offer.

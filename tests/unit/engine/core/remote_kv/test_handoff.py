@@ -443,6 +443,42 @@ def test_preempted_before_its_first_token_it_is_computed_here() -> None:
             assert tokens == pair.prefill.solo_answer(handed_off.request, choice)
 
 
+def arrive(pair: SimulatedPair, handed_off: HandedOff) -> None:
+    """Compute and transfer its KV, and claim it."""
+    while not handed_off.is_decode_due:
+        pair.step(pair.prefill)
+        drain(pair, ASK, REPLY)
+    drain(pair, ASK, REPLY)
+    pair.start_decode(handed_off)
+
+
+def finishing_order(worker: ScriptedEngine) -> list[str]:
+    order = []
+    while worker.engine.has_work():
+        order += [delta.request_id for delta in worker.step() if delta.finish_reason is not None]
+    return order
+
+
+def test_a_seat_goes_to_an_older_request_before_one_whose_kv_has_come() -> None:
+    pair = SimulatedPair(config(), config(max_num_seqs=1))
+    for name in ("running", "older"):
+        pair.decode.engine.add(scripted_request(name, prompt(9, 500)))
+        pair.decode.step()
+    arrive(pair, submit(pair))
+    assert finishing_order(pair.decode) == ["running", "older", "a"]
+
+
+def test_kv_that_has_come_does_not_wait_for_an_older_request_without_room() -> None:
+    pair = SimulatedPair(config(), config(max_num_seqs=1, num_blocks=16))
+    pair.decode.engine.add(scripted_request("running", prompt(9, 500)))
+    pair.decode.step()
+    older = scripted_request("older", prompt(50, 600))
+    pair.decode.engine.add(older)
+    arrive(pair, submit(pair))
+    assert finishing_order(pair.decode) == ["running", "a", "older"]
+    assert pair.decode.answers.tokens["older", 0] == pair.decode.solo_answer(older)
+
+
 def test_a_running_decode_takes_the_place_of_what_nobody_has_claimed() -> None:
     pair = SimulatedPair(config(), config(num_blocks=8), watermark=0.0)
     running = scripted_request("r", prompt(11, 500), SamplingSpec(seed=0, max_tokens=21))
