@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from atomesh.testing.pd_bench import UNIFIED, PDBench, Shape, pd_bench
+from atomesh.testing.pd_bench import ONE_AND_ONE, ONE_AND_ONE_TCP, UNIFIED, PDBench, Shape, pd_bench
 from atomesh.testing.served_process import wait_for
 from atomesh.testing.tiny_model import write_tiny_model
 
-APART: list[Shape] = []
+APART = [ONE_AND_ONE, ONE_AND_ONE_TCP]
 SHAPES = [UNIFIED, *APART]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server" in metafunc.fixturenames:
-        shapes = APART if "apart" in metafunc.fixturenames else SHAPES
+        shapes = APART if {"apart", "doomed"} & set(metafunc.fixturenames) else SHAPES
         names = [shape.name for shape in shapes]
         metafunc.parametrize("server", shapes, ids=names, indirect=True, scope="session")
 

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,26 @@ from atomesh.testing.served_process import (
     wait_for,
     wait_ready,
 )
+from atomesh.testing.wired_cluster import wired_cluster
 
 SETTLE_S = 15.0
+START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many workers of each role, and over which transport KV moves."""
+    """How many workers of each role; with a wire between them, or shared memory as `atomesh serve` has it."""
 
     prefill: int = 0
     decode: int = 0
     unified: int = 0
-    kv_listen: str | None = None
+    is_wired: bool = False
 
     @property
     def name(self) -> str:
         if self.unified:
             return f"unified-{self.unified}"
-        return f"{self.prefill}p{self.decode}d-{'shm' if self.kv_listen is None else 'tcp'}"
+        return f"{self.prefill}p{self.decode}d-{'tcp' if self.is_wired else 'shm'}"
 
     @property
     def is_apart(self) -> bool:
@@ -45,13 +47,17 @@ class Shape:
     def flags(self) -> list[str]:
         if self.unified:
             return [f"--unified={self.unified}"]
-        listen = [] if self.kv_listen is None else [f"--kv-listen={self.kv_listen}"]
-        return [f"--prefill={self.prefill}", f"--decode={self.decode}", *listen]
+        return [f"--prefill={self.prefill}", f"--decode={self.decode}"]
+
+    def workers(self) -> dict[str, str]:
+        """Roles by worker id."""
+        counts = {"prefill": self.prefill, "decode": self.decode, "unified": self.unified}
+        return {f"{role}-{index}": role for role, count in counts.items() for index in range(count)}
 
 
 UNIFIED = Shape(unified=1)
 ONE_AND_ONE = Shape(prefill=1, decode=1)
-ONE_AND_ONE_TCP = Shape(prefill=1, decode=1, kv_listen="127.0.0.1:0")
+ONE_AND_ONE_TCP = Shape(prefill=1, decode=1, is_wired=True)
 
 
 class PDBench:
@@ -81,6 +87,8 @@ class PDBench:
         return worker
 
     def gateway_pid(self) -> int:
+        if self.shape.is_wired:
+            return self.served.process.pid
         workers = {worker["pid"] for worker in self.workers()}
         path = Path(f"/proc/{self.served.process.pid}/task/{self.served.process.pid}/children")
         [gateway] = [int(pid) for pid in path.read_text().split() if int(pid) not in workers]
@@ -142,11 +150,24 @@ class PDBench:
 def pd_bench(
     model: Path, home: Path, shape: Shape, flags: Sequence[str] = (), kv_memory: str = "32MiB"
 ) -> Iterator[PDBench]:
-    """Started, and stopped at the end of the block. Prompts are computed in chunks of 128 tokens."""
-    chosen = [*shape.flags(), "--enable-faults", "--max-num-batched-tokens=128", *flags]
-    with served_process(model, home, *chosen, kv_memory=kv_memory) as served:
-        wait_ready(served)
-        yield PDBench(served, shape, home)
+    """Started, and stopped at the end of the block. Prompts are computed in chunks of 128 tokens.
+
+    `flags` are those of `atomesh serve`; a wired shape takes none.
+    """
+    engine = ["--enable-faults", "--max-num-batched-tokens=128"]
+    with ExitStack() as stack:
+        if shape.is_wired:
+            engine += ["--dtype=float32", f"--kv-memory={kv_memory}"]
+            served = stack.enter_context(wired_cluster(model, home, shape.workers(), *engine))
+            wait_for(served.is_ready, START_S)
+            served.model = model.name
+        else:
+            words = [*shape.flags(), *engine, *flags]
+            served = stack.enter_context(served_process(model, home, *words, kv_memory=kv_memory))
+            wait_ready(served)
+        bench = PDBench(served, shape, home)
+        bench.settle(START_S)  # it is ready with the first worker; here all must be
+        yield bench
 
 
 def _is_idle(worker: dict[str, Any]) -> bool:
