@@ -4,6 +4,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import hypothesis
@@ -73,8 +74,21 @@ def default_model(default_home: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def default_server(default_model: Path, default_home: Path) -> Iterator[ServedProcess]:
-    """`atomesh serve` with the default model in float32, ready; each test leaves it idle."""
-    with served_process(DEFAULT_MODEL, default_home, "--max-model-len=2048", kv_memory="1GiB") as server:
+    """`atomesh serve --unified 1` with the default model in float32, ready; each test leaves it idle."""
+    with serve_default(default_home, "--unified=1") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def default_pair(default_model: Path, default_home: Path) -> Iterator[ServedProcess]:
+    """The same as one prefill and one decode worker, which is what `atomesh serve` runs by itself."""
+    with serve_default(default_home) as server:
+        yield server
+
+
+@contextmanager
+def serve_default(home: Path, *pools: str) -> Iterator[ServedProcess]:
+    with served_process(DEFAULT_MODEL, home, "--max-model-len=2048", *pools, kv_memory="1GiB") as server:
         wait_ready(server)
         yield server
 

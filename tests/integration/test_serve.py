@@ -44,7 +44,7 @@ class Started:
 @pytest.fixture(scope="module")
 def started(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """One server for the tests that leave it whole; its answers are watched from the first instant."""
-    with served_process(model, tmp_path_factory.mktemp("home")) as served:
+    with served_process(model, tmp_path_factory.mktemp("home"), "--unified=1") as served:
         before: list[Answer] = []
         while True:
             try:
@@ -250,7 +250,7 @@ def test_a_port_in_use_is_said_at_once(server: ServedProcess, model: Path) -> No
 
 
 def test_what_is_no_model_ends_it_with_a_reason(tmp_path: Path) -> None:
-    with served_process(tmp_path / "no such model", tmp_path) as served:
+    with served_process(tmp_path / "no such model", tmp_path, "--unified=1") as served:
         output, errors = served.process.communicate(timeout=60)
         assert served.process.returncode == 1
         assert output == ""
@@ -259,7 +259,7 @@ def test_what_is_no_model_ends_it_with_a_reason(tmp_path: Path) -> None:
 
 
 def test_a_killed_supervisor_leaves_no_child(model: Path, tmp_path: Path) -> None:
-    with served_process(model, tmp_path) as served:
+    with served_process(model, tmp_path, "--unified=1") as served:
         wait_ready(served)
         assert served.request("POST", "/v1/chat/completions", chat_body(served)).status == 200
         children = children_of(served.process.pid)
@@ -274,7 +274,7 @@ def chat_body(served: ServedProcess) -> dict[str, object]:
 
 
 def test_sigterm_under_load_lets_the_answer_finish(model: Path, tmp_path: Path) -> None:
-    with served_process(model, tmp_path) as served:
+    with served_process(model, tmp_path, "--unified=1") as served:
         wait_ready(served)
         stream = Stream(served, max_tokens=300)
         stream.next_line()
@@ -289,7 +289,7 @@ def test_sigterm_under_load_lets_the_answer_finish(model: Path, tmp_path: Path) 
 
 
 def test_sigterm_ends_what_takes_too_long_with_an_error_frame(model: Path, tmp_path: Path) -> None:
-    with served_process(model, tmp_path, "--drain-timeout=0.2") as served:
+    with served_process(model, tmp_path, "--unified=1", "--drain-timeout=0.2") as served:
         wait_ready(served)
         stream = Stream(served)
         stream.next_line()

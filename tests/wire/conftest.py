@@ -1,6 +1,7 @@
 """Servers under test: what asks for `wire` holds for every server, what asks for `scripted` for the double.
 
-The real server is `atomesh serve` with the default model; ATOMESH_WIRE_URL=http://host:port names another.
+The real servers are `atomesh serve` with the default model, as one unified worker and as one prefill and one
+decode worker; ATOMESH_WIRE_URL=http://host:port names another in their place.
 """
 
 import os
@@ -64,12 +65,15 @@ def scripted(scripted_server: ScriptedWire) -> Iterator[ScriptedWire]:
     assert service.running == set()
 
 
-@pytest.fixture(params=["scripted", "real"])
+SERVERS = {"scripted": "scripted", "real-unified": "default_server", "real-pair": "default_pair"}
+
+
+@pytest.fixture(params=["scripted", "real"] if REAL_URL else SERVERS)
 def base_url(request: pytest.FixtureRequest) -> str:
-    if request.param == "real" and REAL_URL:
+    if request.param == "real":
+        assert REAL_URL is not None
         return REAL_URL.rstrip("/")
-    server = request.getfixturevalue("default_server" if request.param == "real" else "scripted")
-    url: str = server.url
+    url: str = request.getfixturevalue(SERVERS[request.param]).url
     return url
 
 

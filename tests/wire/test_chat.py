@@ -182,7 +182,7 @@ def test_the_raw_response_has_our_headers(wire: Wire) -> None:
         model=wire.model, messages=HELLO, max_tokens=2, extra_headers={"x-request-id": "my.label-1"}
     )
     assert raw.headers["x-request-id"] == "my.label-1"
-    assert raw.headers["x-serving-path"] == "unified"
+    assert raw.headers["x-serving-path"] in {"unified", "prefill-decode"}  # by the shape of the server
     assert "queue;dur=" in raw.headers["server-timing"]
     assert "decode;dur=" in raw.headers["server-timing"]
 

@@ -39,16 +39,20 @@ class Pools:
         return [Seat(f"{role}-{index}", role) for role, count in roles for index in range(count)]
 
 
-DEFAULT_POOLS = Pools(unified=1)
+PAIR = Pools(prefill=1, decode=1)
+ALONE = Pools(unified=1)
 
 
-def choose_pools(prefill: int | None, decode: int | None, unified: int | None) -> Pools:
+def choose_pools(
+    prefill: int | None, decode: int | None, unified: int | None, *, can_hand_over: bool = True
+) -> Pools:
     """None where the user said nothing: the other half of a pair is one worker, all the rest are none.
 
+    `can_hand_over`: whether workers here can move KV to each other; else one unified worker is the default.
     Raises ConfigurationError when nobody would prefill, or nobody decode.
     """
     if prefill is None and decode is None and unified is None:
-        return DEFAULT_POOLS
+        return PAIR if can_hand_over else ALONE
     half = 0 if unified else 1
     if prefill is None:
         prefill = half if decode else 0

@@ -66,13 +66,13 @@ def serve(
     port
         Port to listen on; 0 for any free one.
     prefill
-        Number of workers that compute prompts and hand their KV to a decode worker.
+        Number of workers that compute prompts and hand their KV to a decode worker; by default 1, and 0 when
+        only --unified is given. All workers share out the cores.
     decode
-        Number of workers that generate the answers' tokens from there. With only one of the two given, the
-        other is 1.
+        Number of workers that generate the answers' tokens from there; by default as many as above: 1 or 0.
     unified
-        Number of workers that each do both prefill and decode; by default 1, and 0 when one of the other two
-        is given. All workers share out the cores.
+        Number of workers that each do both prefill and decode; by default 0, and 1 on devices whose KV cannot
+        be handed over.
     served_model_name
         Name of the model for clients; repeat for further names. By default the model's own.
     api_key
@@ -82,7 +82,7 @@ def serve(
         Write one JSON document to stdout, once ready, instead of text.
     """
     log_to_stderr(process.log_level)
-    pools = choose_pools(prefill, decode, unified)
+    pools = choose_pools(prefill, decode, unified, can_hand_over=engine.device == "cpu")
     keys = environment.api_keys(api_key)
     cluster_secret(process.secret_file, environment.home())
     admin_token(gateway.admin_token_file, environment.home())

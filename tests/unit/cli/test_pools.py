@@ -1,13 +1,13 @@
 import pytest
 
-from atomesh.cli.pools import DEFAULT_POOLS, Pools, Seat, choose_pools
+from atomesh.cli.pools import Pools, Seat, choose_pools
 from atomesh.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ((None, None, None), DEFAULT_POOLS),
+        ((None, None, None), Pools(prefill=1, decode=1)),
         ((2, None, None), Pools(prefill=2, decode=1)),
         ((None, 3, None), Pools(prefill=1, decode=3)),
         ((1, 1, None), Pools(prefill=1, decode=1)),
@@ -22,6 +22,11 @@ def test_what_is_not_said_follows_from_what_is(
     asked: tuple[int | None, int | None, int | None], expected: Pools
 ) -> None:
     assert choose_pools(*asked) == expected
+
+
+def test_where_kv_cannot_be_handed_over_one_worker_does_both() -> None:
+    assert choose_pools(None, None, None, can_hand_over=False) == Pools(unified=1)
+    assert choose_pools(1, None, None, can_hand_over=False) == Pools(prefill=1, decode=1)
 
 
 @pytest.mark.parametrize(
