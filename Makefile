@@ -29,7 +29,9 @@ soak: $(TESTING)
 	$(BIN)/python -m pytest -m "soak or not soak" --soak $(ARGS)
 
 bench: $(TESTING)
-	$(BIN)/python benchmarks/engine.py $(or $(MODEL),smollm2-135m-instruct) --write docs/results.md $(ARGS)
+	$(BIN)/python benchmarks/engine.py $(or $(MODEL),smollm2-135m-instruct) --write docs/results.md
+	$(BIN)/python benchmarks/kv_transfer.py --write docs/results.md
+	$(BIN)/python benchmarks/interference.py --write docs/results.md
 
 lint: $(TESTING)
 	$(BIN)/ruff check src tests benchmarks tools
