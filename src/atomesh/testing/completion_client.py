@@ -9,6 +9,7 @@ import json
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,14 +79,7 @@ class Client:
         head = f"POST {PATH} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n"
         with socket.create_connection(("127.0.0.1", self._port), timeout=PATIENCE_S) as connection:
             connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-            leaves_at = time.monotonic() + seconds
-            while (remaining := leaves_at - time.monotonic()) > 0:
-                connection.settimeout(remaining)
-                try:
-                    if not connection.recv(65536):
-                        return
-                except TimeoutError:
-                    return
+            _listen_for(connection, seconds)
 
     def get(self, path: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
@@ -180,6 +174,15 @@ class Stream:
             ended_well=self.is_done and not error,
             **_usage(usages[-1] if usages else {}),
         )
+
+
+def _listen_for(connection: socket.socket, seconds: float) -> None:
+    leaves_at = time.monotonic() + seconds
+    with suppress(TimeoutError):
+        while (remaining := leaves_at - time.monotonic()) > 0:
+            connection.settimeout(remaining)
+            if not connection.recv(65536):
+                return
 
 
 def _whole(status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Outcome:

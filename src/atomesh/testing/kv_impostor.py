@@ -35,16 +35,20 @@ def connect(address: str) -> socket.socket:
 
 def ask_who(address: str, secret: bytes) -> WorkerDescription:
     """What the worker at this token-plane address says to a gateway."""
-    decoder = FrameDecoder[WorkerMessage](WorkerMessage)
     with connect(address) as sock:
-        while data := sock.recv(65536):
-            for message in decoder.feed(data):
-                if isinstance(message, Challenge):
-                    nonce = secrets.token_bytes(NONCE_BYTES)
-                    sock.sendall(encode_frame(Answer(proof(secret, "gateway", message.nonce), nonce)))
-                if isinstance(message, Hello):
-                    return message.worker
+        for message in _messages(sock):
+            if isinstance(message, Challenge):
+                nonce = secrets.token_bytes(NONCE_BYTES)
+                sock.sendall(encode_frame(Answer(proof(secret, "gateway", message.nonce), nonce)))
+            if isinstance(message, Hello):
+                return message.worker
     raise ConnectionError("the worker has hung up before its hello")
+
+
+def _messages(sock: socket.socket) -> Iterator[WorkerMessage]:
+    decoder = FrameDecoder[WorkerMessage](WorkerMessage)
+    while data := sock.recv(65536):
+        yield from decoder.feed(data)
 
 
 class Impostor:
