@@ -1,15 +1,18 @@
 """What `atomesh serve` says to the one who started it."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from atomesh import __version__
+from atomesh.byte_size import format_size
+from atomesh.cli.program import program_words
+from atomesh.cli.readiness import EngineFacts, ServedFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     url: str
-    model: str
+    served: ServedFacts
     seconds: float
     needs_key: bool
     pid: int
@@ -28,7 +31,8 @@ def _json(ready: Ready) -> str:
     return json.dumps(
         {
             "url": ready.url,
-            "model": ready.model,
+            "model": ready.served.model,
+            "engines": [asdict(engine) for engine in ready.served.engines],
             "ready_s": round(ready.seconds, 3),
             "pid": ready.pid,
             "version": __version__,
@@ -38,11 +42,19 @@ def _json(ready: Ready) -> str:
 
 def _text(ready: Ready) -> str:
     key = " \\\n    -H 'authorization: Bearer YOUR_KEY'" if ready.needs_key else ""
-    body = json.dumps({"model": ready.model, "messages": [{"role": "user", "content": "Hello!"}]})
-    return f"""{ready.model} is ready in {ready.seconds:.1f} s
+    body = json.dumps({"model": ready.served.model, "messages": [{"role": "user", "content": "Hello!"}]})
+    engines = "".join(f"\n  {_engine_line(engine)}" for engine in ready.served.engines)
+    return f"""{ready.served.model} is ready in {ready.seconds:.1f} s{engines}
 
   curl {ready.url}/v1/chat/completions -H 'content-type: application/json'{key} \\
     -d '{body}'
 
-  or talk to it: atomesh chat --url {ready.url}
+  or talk to it: {program_words()} chat --url {ready.url}
   Ctrl-C stops it."""
+
+
+def _engine_line(engine: EngineFacts) -> str:
+    return (
+        f"{engine.dtype}, max_model_len {engine.max_model_len}, KV pool {format_size(engine.kv_bytes)} "
+        f"({engine.kv_tokens} tokens) in each worker"
+    )

@@ -22,6 +22,13 @@ def log_to_stderr(level: str) -> None:
     )
 
 
+def announcer(log: logging.Logger, supervisor_pid: int | None) -> Callable[[str], None]:
+    """Says a line to whoever started this process: on stderr to a person, at info to a supervisor's log."""
+    if supervisor_pid is not None:
+        return log.info
+    return lambda line: print(line, file=sys.stderr, flush=True)
+
+
 def die_with(parent_pid: int | None) -> None:
     """Be killed when `parent_pid`, which started this process, ends in whatever way; None does nothing."""
     if parent_pid is None:

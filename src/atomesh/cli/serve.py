@@ -85,9 +85,9 @@ def serve(
     pools = choose_pools(prefill, decode, unified, can_hand_over=engine.device == "cpu")
     keys = environment.api_keys(api_key)
     cluster_secret(process.secret_file, environment.home())
-    admin_token(gateway.admin_token_file, environment.home())
+    operator = admin_token(gateway.admin_token_file, environment.home())
     listener = http_listener(host, port)
-    server = ServerAddress(reachable_host(host), listener.getsockname()[1], next(iter(keys), None))
+    server = ServerAddress(reachable_host(host), listener.getsockname()[1], next(iter(keys), None), operator)
     with _socket_directory() as sockets:
         flags = _Flags(model, served_model_name, keys, engine, gateway, process)
         workers = _workers(flags, pools, sockets)
@@ -178,10 +178,10 @@ async def _supervise(
 
 async def _announce(supervisor: Supervisor, server: ServerAddress, as_json: bool) -> None:
     began = time.monotonic()
-    model = await wait_until_ready(server)
+    served = await wait_until_ready(server)
     supervisor.has_served = True
     seconds = time.monotonic() - began
-    print_ready(Ready(server.url, model, seconds, server.api_key is not None, os.getpid()), as_json)
+    print_ready(Ready(server.url, served, seconds, server.api_key is not None, os.getpid()), as_json)
 
 
 @contextmanager

@@ -4,16 +4,25 @@ import logging
 import os
 import secrets
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from atomesh.byte_size import format_size
 from atomesh.cli import environment
 from atomesh.cli.compute_share import claim_cores
 from atomesh.cli.flags import ENGINE_DEFAULTS, PROCESS_DEFAULTS, EngineFlags, ProcessFlags
 from atomesh.cli.kv_address import kv_listen_address
 from atomesh.cli.model_progress import show_progress
-from atomesh.cli.process import die_with, end_on_sigterm, log_to_stderr, on_stop_signals, run_async
+from atomesh.cli.process import (
+    announcer,
+    die_with,
+    end_on_sigterm,
+    log_to_stderr,
+    on_stop_signals,
+    run_async,
+)
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.clock import MonotonicClock
 from atomesh.engine.token_plane import Identity
@@ -97,7 +106,8 @@ def worker(
         kv_layout=made.kv_layout,
     )
     options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)
-    run_async(lambda: _serve(made, options))
+    say = announcer(_log, supervisor_pid)
+    run_async(lambda: _serve(made, options, lambda at: say(ready_line(description, at, threads))))
     made.engine.close()
     return 0
 
@@ -113,8 +123,22 @@ def _build(
     return assemble(parts, spec, MonotonicClock())
 
 
-async def _serve(made: "WorkerEngine", options: WorkerOptions) -> None:
+async def _serve(made: "WorkerEngine", options: WorkerOptions, announce: Callable[[str], None]) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     worker = Worker(made.engine, options, MonotonicClock(), made.doorbell)
     on_stop_signals(worker.stop)
-    await worker.run(lambda address: _log.info("listening on %s", address))
+
+    def on_ready(address: str) -> None:
+        announce(address)
+        made.warm_up()
+
+    await worker.run(on_ready)
+
+
+def ready_line(worker: WorkerDescription, address: str, threads: int) -> str:
+    model = worker.model
+    return (
+        f"worker {worker.worker_id} is ready on {address}: {model.name}, {model.dtype}, {threads} threads, "
+        f"KV pool {format_size(model.kv_bytes)} ({model.kv_tokens} tokens), "
+        f"max_model_len {model.max_model_len}"
+    )

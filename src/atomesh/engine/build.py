@@ -36,7 +36,9 @@ def build_engine(
 ) -> Engine:
     """An engine on its own, without a KV plane; `secret` keys the block hashes. Raises as `build_parts`."""
     parts = build_parts(checkpoint, options, served_name)
-    return Engine(Scheduler(parts.limits, parts.hasher(secret)), parts.executor, clock, parts.description)
+    engine = Engine(Scheduler(parts.limits, parts.hasher(secret)), parts.executor, clock, parts.description)
+    parts.warm_up()
+    return engine
 
 
 def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str) -> EngineParts:
@@ -54,6 +56,7 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
     model = build_model(config, factory)
     load_weights(model, source)
     size = _size(config, options, factory)
+    pool = KVPool(config, size.num_blocks, options.block_size, factory.dtype, factory.device)
     description = ModelDescription(
         name=served_name,
         path=str(checkpoint.path),
@@ -64,14 +67,15 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
         eos_token_ids=config.eos_token_ids,
         block_size=options.block_size,
         num_blocks=size.num_blocks,
+        kv_bytes=pool.storage.nbytes,
     )
-    pool = KVPool(config, size.num_blocks, options.block_size, factory.dtype, factory.device)
     return EngineParts(
         description=description,
         limits=_limits(options, size),
         executor=_executor(model, config, pool, factory),
         memory=pool.memory,
         layout=lambda: kv_layout(config, description, weights_digest(checkpoint), factory.dtype.itemsize),
+        warm_up=pool.touch_in_background,
     )
 
 
@@ -106,5 +110,4 @@ def _limits(options: EngineOptions, size: KVSize) -> SchedulerConfig:
 
 def _executor(model: Decoder, config: ModelConfig, pool: KVPool, factory: TensorFactory) -> LocalExecutor:
     attention = TorchAttention(AttentionShape.of(config), pool.paged)
-    pool.touch_in_background()
     return LocalExecutor(ModelRunner(model, attention, factory.device), pool, config.vocab_size)

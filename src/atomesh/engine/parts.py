@@ -15,7 +15,8 @@ from atomesh.protocol.worker import ModelDescription
 class EngineParts:
     """`memory` holds the blocks that `executor` computes, where a transport can reach them; else None.
 
-    `layout` reads all weights, for their digest.
+    `layout` reads all weights, for their digest. `warm_up` is for once the engine serves: it has the memory
+    backed in the background, so that no step waits for pages.
     """
 
     description: ModelDescription
@@ -23,6 +24,7 @@ class EngineParts:
     executor: Executor
     memory: PoolMemory | None
     layout: Callable[[], KVLayout]
+    warm_up: Callable[[], None]
 
     def hasher(self, secret: bytes) -> BlockHasher:
         model = self.description

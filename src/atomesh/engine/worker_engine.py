@@ -1,5 +1,6 @@
 """A worker's engine: with its KV plane, where it has one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from atomesh.clock import Clock
@@ -21,10 +22,14 @@ from atomesh.protocol.kv_layout import KVLayout
 
 @dataclass(frozen=True, slots=True)
 class WorkerEngine:
-    """`doorbell` rings when the engine has something to do that nobody has asked it for."""
+    """`doorbell` rings when the engine has something to do that nobody has asked it for.
+
+    `warm_up` is to be called once the worker is ready.
+    """
 
     engine: Engine
     doorbell: Doorbell
+    warm_up: Callable[[], None]
     kv_address: str | None = None
     kv_layout: KVLayout | None = None
 
@@ -35,7 +40,8 @@ def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine
     executor = _executor(parts, spec.faults)
     if spec.kv_listen is None:
         scheduler = Scheduler(parts.limits, parts.hasher(spec.secret))
-        return WorkerEngine(Engine(scheduler, executor, clock, parts.description), doorbell)
+        engine = Engine(scheduler, executor, clock, parts.description)
+        return WorkerEngine(engine, doorbell, parts.warm_up)
     if parts.memory is None:
         raise ConfigurationError("KV on this device cannot be handed over yet; use --kv-listen off")
     layout = parts.layout()
@@ -51,7 +57,7 @@ def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine
     scheduler = Scheduler(parts.limits, parts.hasher(spec.secret), remote)
     connector = KVConnector(scheduler.remote_kv, transport, clock, stall_s, spec.faults)
     engine = Engine(scheduler, executor, clock, parts.description, connector)
-    return WorkerEngine(engine, doorbell, transport.address, layout)
+    return WorkerEngine(engine, doorbell, parts.warm_up, transport.address, layout)
 
 
 def _executor(parts: EngineParts, faults: FaultPoints) -> Executor:

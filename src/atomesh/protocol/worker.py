@@ -14,6 +14,7 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     `path` is where the model's files lie on the worker's host, for a gateway on the same host to read the
     tokenizer from. `max_model_len` is in tokens, prompt and answer together, and always fits the KV pool.
+    `kv_bytes` is the size of that pool, 0 where the worker does not say.
     """
 
     name: str
@@ -25,6 +26,12 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: tuple[int, ...]
     block_size: int
     num_blocks: int
+    kv_bytes: int = 0
+
+    @property
+    def kv_tokens(self) -> int:
+        """How many tokens the KV pool holds."""
+        return self.num_blocks * self.block_size
 
 
 class RoleWeights(msgspec.Struct, frozen=True, kw_only=True):

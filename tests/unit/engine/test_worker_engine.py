@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -6,6 +7,7 @@ import pytest
 
 from atomesh.clock import MonotonicClock
 from atomesh.engine.build import build_parts
+from atomesh.engine.execution import kv_pool
 from atomesh.engine.options import EngineOptions
 from atomesh.engine.parts import EngineParts
 from atomesh.engine.worker_engine import WorkerEngine, assemble
@@ -76,3 +78,19 @@ def test_faults_reach_the_executor_only_where_they_are_enabled(parts: EnginePart
     assert failed.error is not None
     assert failed.error.kind == EngineError.__name__
     assert len(answer(worker)) == 3
+
+
+def test_memory_is_backed_when_the_worker_is_ready_and_not_before(
+    parts: EngineParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_pool, "PAUSE_S", 3600.0)
+    monkeypatch.setattr(kv_pool, "SLICE_BYTES", 4096)
+    worker = assemble(parts, spec(None), MonotonicClock())
+    answer(worker)
+    assert touchers() == 0
+    worker.warm_up()
+    assert touchers() == 1
+
+
+def touchers() -> int:
+    return sum(thread.name == "kv-pool-touch" for thread in threading.enumerate())

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from atomesh.byte_size import format_size
 from atomesh.engine.options import EngineOptions
 from atomesh.errors import ConfigurationError
 from atomesh.model_files.config import ModelConfig
@@ -44,9 +45,10 @@ def size_kv_pool(options: EngineOptions, limit: int, bytes_per_block: int, free:
     if num_blocks >= blocks_per_context:
         return KVSize(num_blocks, wanted)
     if options.max_model_len is not None:
+        needed, there = (format_size(count * bytes_per_block) for count in (blocks_per_context, num_blocks))
         raise ConfigurationError(
-            f"max_model_len is {wanted} tokens, which take {_mib(blocks_per_context * bytes_per_block)}; "
-            f"the KV pool has {_mib(num_blocks * bytes_per_block)}: lower max_model_len or raise kv_memory",
+            f"max_model_len is {wanted} tokens, which take {needed}; the KV pool has {there}: "
+            "lower max_model_len or raise kv_memory",
             param="max_model_len",
         )
     return KVSize(num_blocks, num_blocks * options.block_size)
@@ -69,8 +71,8 @@ def _default_blocks(blocks_per_context: int, bytes_per_block: int, free: int) ->
     blocks = min(blocks, max(affordable, free // 2 // bytes_per_block))
     if blocks < 1:
         raise ConfigurationError(
-            f"{_mib(free)} of memory are free; half of that is less than a KV block, "
-            f"which takes {_mib(bytes_per_block)}: free some memory or serve a smaller model"
+            f"{format_size(free)} of memory are free; half of that is less than a KV block, "
+            f"which takes {format_size(bytes_per_block)}: free some memory or serve a smaller model"
         )
     return blocks
 
@@ -78,15 +80,13 @@ def _default_blocks(blocks_per_context: int, bytes_per_block: int, free: int) ->
 def _asked_blocks(kv_memory: int, bytes_per_block: int, free: int) -> int:
     if kv_memory < bytes_per_block:
         raise ConfigurationError(
-            f"kv_memory is {_mib(kv_memory)}; one block takes {_mib(bytes_per_block)}: raise it",
+            f"kv_memory is {format_size(kv_memory)}; "
+            f"one block takes {format_size(bytes_per_block)}: raise it",
             param="kv_memory",
         )
     if kv_memory > free:
         raise ConfigurationError(
-            f"kv_memory is {_mib(kv_memory)}, but only {_mib(free)} are free: lower it", param="kv_memory"
+            f"kv_memory is {format_size(kv_memory)}, but only {format_size(free)} are free: lower it",
+            param="kv_memory",
         )
     return kv_memory // bytes_per_block
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB"

@@ -7,7 +7,7 @@ import msgspec
 
 from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, layout_difference
 from atomesh.protocol.frames import Inspected
-from atomesh.protocol.worker import RoleWeights, nearest_role
+from atomesh.protocol.worker import ModelDescription, RoleWeights, nearest_role
 
 
 def describe_workers(cluster: ClusterSnapshot) -> list[dict[str, Any]]:
@@ -40,9 +40,19 @@ def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot]) -> dict
         "state": worker.state,
         "incarnation": None if told is None else told.incarnation,
         "model": worker.model_name,
+        "engine": None if told is None else _engine(told.model),
         "in_flight": worker.in_flight,
         "load": msgspec.structs.asdict(worker.load),
         "incompatible": _incompatible(worker, cluster),
+    }
+
+
+def _engine(model: ModelDescription) -> dict[str, Any]:
+    return {
+        "dtype": model.dtype,
+        "max_model_len": model.max_model_len,
+        "kv_tokens": model.kv_tokens,
+        "kv_bytes": model.kv_bytes,
     }
 
 

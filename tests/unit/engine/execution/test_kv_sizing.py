@@ -85,12 +85,12 @@ def test_an_asked_context_makes_the_default_pool_follow() -> None:
         (
             EngineOptions(max_model_len=97, kv_memory=3 * BLOCK),
             10**6,
-            "which take 4.0 MiB; the KV pool has 3.0",
+            "which take 4MiB; the KV pool has 3MiB",
         ),
-        (EngineOptions(kv_memory=BLOCK - 1), 10**6, "one block takes 1.0 MiB: raise it"),
-        (EngineOptions(kv_memory=11 * BLOCK), 10, "kv_memory is 11.0 MiB, but only 10.0 MiB are free"),
-        (OPTIONS, 1, "half of that is less than a KV block, which takes 1.0 MiB"),
-        (EngineOptions(max_model_len=320), 18, "which take 10.0 MiB; the KV pool has 9.0 MiB"),
+        (EngineOptions(kv_memory=BLOCK - 1), 10**6, "one block takes 1MiB: raise it"),
+        (EngineOptions(kv_memory=11 * BLOCK), 10, "kv_memory is 11MiB, but only 10MiB are free"),
+        (OPTIONS, 1, "half of that is less than a KV block, which takes 1MiB"),
+        (EngineOptions(max_model_len=320), 18, "which take 10MiB; the KV pool has 9MiB"),
     ],
 )
 def test_what_does_not_fit(options: EngineOptions, free: int, message: str) -> None:
