@@ -48,7 +48,9 @@ class ModelFileError(ConfigurationError):
     """A model directory or file is missing, damaged, hostile or of a kind that is not supported."""
 
 
-class InvalidRequestError(AtomeshError):
+class InvalidRequestError(AtomeshError, ValueError):
+    """Also a ValueError, which is what users of `LLM` expect of a bad argument."""
+
     status = 400
     type = "invalid_request_error"
 

@@ -1,5 +1,7 @@
 """How to choose tokens: what a caller asks for, and what the engine obeys."""
 
+from typing import Any
+
 import msgspec
 
 from atomesh.errors import InvalidRequestError
@@ -15,7 +17,8 @@ SEED_RANGE = (-(2**63), 2**63 - 1)
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller asks for, in text and numbers; the names and meanings are vLLM's.
 
-    Raises InvalidRequestError, which names the field, its value and its range, when a value is out of range.
+    Raises InvalidRequestError, which names the field, its value and what it may be, when a value is of
+    another type or out of range. It cannot be changed: `clone(temperature=0.0)` is a changed copy.
     """
 
     n: int = 1
@@ -41,6 +44,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in _FIELD_TYPES.items():
+            _check_type(name, getattr(self, name), kind)
         _check_range("n", self.n, 1, MAX_CHOICES)
         _check_range("temperature", self.temperature, 0.0, 2.0)
         _check_range("top_p", self.top_p, 0.0, 1.0, open_low=True)
@@ -89,6 +94,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                     f"a stop string has {size} bytes; it must have 1 to {MAX_STOP_STRING_BYTES}", param="stop"
                 )
 
+    def clone(self, **changes: Any) -> "SamplingParams":
+        """A copy with its own lists, and with `changes` made. Raises InvalidRequestError."""
+        return SamplingParams(**{**msgspec.to_builtins(self), **changes})
+
     @property
     def stop_strings(self) -> tuple[str, ...]:
         if self.stop is None:
@@ -119,6 +128,29 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     bad_words: tuple[tuple[int, ...], ...] = ()
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+
+
+_FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(SamplingParams)}
+_TYPE_WORDS: dict[Any, str] = {
+    int: "an int",
+    float: "a float",
+    bool: "a bool",
+    int | None: "an int or None",
+    list[int] | None: "a list of ints or None",
+    list[str] | None: "a list of strings or None",
+    list[str] | str | None: "a string, a list of strings or None",
+    dict[int, float] | None: "a dict from ints to floats or None",
+}
+
+
+def _check_type(name: str, value: object, kind: Any) -> None:
+    """As msgspec has it: a bool is no int, an int is a float, a tuple is a list."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise InvalidRequestError(
+            f"{name} is {value!r:.80} ({type(value).__name__}); it must be {_TYPE_WORDS[kind]}", param=name
+        ) from None
 
 
 def _check_optional_range(name: str, value: float | None, low: float, high: float) -> None:

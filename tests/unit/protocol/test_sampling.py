@@ -40,3 +40,51 @@ def test_combinations_that_cannot_be_meant_are_refused():
         SamplingParams(min_tokens=5, max_tokens=4)
     with pytest.raises(InvalidRequestError, match="n is 2 with temperature 0"):
         SamplingParams(n=2, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("seed", 1.5, "seed is 1.5 (float); it must be an int or None"),
+        ("top_k", 2.5, "top_k is 2.5 (float); it must be an int"),
+        ("n", 1.5, "n is 1.5 (float); it must be an int"),
+        ("n", True, "n is True (bool); it must be an int"),
+        ("temperature", "x", "temperature is 'x' (str); it must be a float"),
+        ("temperature", None, "temperature is None (NoneType); it must be a float"),
+        ("max_tokens", "3", "max_tokens is '3' (str); it must be an int or None"),
+        ("ignore_eos", 1, "ignore_eos is 1 (int); it must be a bool"),
+        ("stop", 5, "stop is 5 (int); it must be a string, a list of strings or None"),
+        ("stop", ["a", 5], "stop is ['a', 5] (list); it must be a string, a list of strings or None"),
+        ("stop_token_ids", [1.0], "stop_token_ids is [1.0] (list); it must be a list of ints or None"),
+        ("allowed_token_ids", 3, "allowed_token_ids is 3 (int); it must be a list of ints or None"),
+        ("bad_words", "no", "bad_words is 'no' (str); it must be a list of strings or None"),
+        (
+            "logit_bias",
+            {"30": 1},
+            "logit_bias is {'30': 1} (dict); it must be a dict from ints to floats or None",
+        ),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_the_type_wanted(name, value, wanted):
+    with pytest.raises(ValueError, match="it must be") as caught:
+        SamplingParams(**{name: value})
+    assert isinstance(caught.value, InvalidRequestError)
+    assert (caught.value.message, caught.value.param) == (wanted, name)
+
+
+def test_an_int_is_a_float_and_a_tuple_a_list():
+    params = SamplingParams(temperature=1, logit_bias={3: 2}, stop_token_ids=(1, 2))
+    assert (params.temperature, params.logit_bias, params.stop_token_ids) == (1, {3: 2}, (1, 2))
+
+
+def test_a_clone_shares_nothing_and_is_checked():
+    params = SamplingParams(temperature=0.5, stop=["a"], logit_bias={3: 2.0}, max_tokens=None)
+    clone = params.clone()
+    assert clone == params
+    assert clone.stop is not params.stop
+    assert clone.logit_bias is not params.logit_bias
+    assert params.clone(max_tokens=4) == SamplingParams(
+        temperature=0.5, stop=["a"], logit_bias={3: 2.0}, max_tokens=4
+    )
+    with pytest.raises(InvalidRequestError, match="top_k is -2"):
+        params.clone(top_k=-2)
