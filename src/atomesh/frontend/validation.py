@@ -7,18 +7,20 @@ from starlette.datastructures import Headers
 
 from atomesh.errors import InvalidRequestError
 
-_GUIDED = "is the old spelling and not supported"
+_CONSTRAINED = "asks for constrained output, which this version does not serve; remove it"
 _INTERNAL = "is internal to the serving mesh and not taken from clients; remove it"
-_UNSUPPORTED = "is not supported by this server; remove it"
+_UNSUPPORTED = "is not supported by this version; remove it"
 
 _REFUSED_FIELDS = {
-    "guided_json": _GUIDED,
-    "guided_regex": _GUIDED,
-    "guided_choice": _GUIDED,
-    "guided_grammar": _GUIDED,
-    "guided_json_object": _GUIDED,
-    "guided_decoding_backend": _GUIDED,
-    "guided_whitespace_pattern": _GUIDED,
+    "response_format": _CONSTRAINED,
+    "structured_outputs": _CONSTRAINED,
+    "guided_json": _CONSTRAINED,
+    "guided_regex": _CONSTRAINED,
+    "guided_choice": _CONSTRAINED,
+    "guided_grammar": _CONSTRAINED,
+    "guided_json_object": _CONSTRAINED,
+    "guided_decoding_backend": _CONSTRAINED,
+    "guided_whitespace_pattern": _CONSTRAINED,
     "kv_transfer_params": _INTERNAL,
     "ec_transfer_params": _INTERNAL,
     "bootstrap_host": _INTERNAL,
@@ -26,25 +28,57 @@ _REFUSED_FIELDS = {
     "bootstrap_room": _INTERNAL,
     "data_parallel_rank": _INTERNAL,
     "disagg_prefill_dp_rank": _INTERNAL,
-    "structured_outputs": _UNSUPPORTED,
-    "reasoning_effort": _UNSUPPORTED,
+    "tool_choice": "can only be 'none' or 'auto' in this version, which calls no tools; remove it",
+    "tools": "are not supported by this version; remove them or set tool_choice to 'none'",
     "functions": _UNSUPPORTED,
     "function_call": _UNSUPPORTED,
+    "reasoning_effort": _UNSUPPORTED,
+    "modalities": "can only be ['text']; remove it",
     "audio": _UNSUPPORTED,
     "chat_template": "cannot be sent by a client; the operator sets it",
     "prompt_embeds": _UNSUPPORTED,
     "suffix": _UNSUPPORTED,
     "use_beam_search": _UNSUPPORTED,
 }
+# What asks for nothing but the default, as some clients write out what others leave out.
+_DEFAULTS: Mapping[str, tuple[object, ...]] = {
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "suffix": ("",),
+    "use_beam_search": (False,),
+}
+_LONGEST_DEFAULT = 100
 _REFUSED_HEADERS = ("x-atomesh-", "x-data-parallel-rank", "x-prefiller-host-port", "x-kv-transfer")
-_EMPTY = frozenset({b"null", b"false", b'""', b"[]", b"{}"})
 
 
 def refuse_fields(fields: Mapping[str, msgspec.Raw]) -> None:
-    """Raises InvalidRequestError for the first refused field that says anything."""
-    for name in fields.keys() & _REFUSED_FIELDS.keys():
-        if bytes(fields[name]).strip() not in _EMPTY:
-            raise InvalidRequestError(f"{name} {_REFUSED_FIELDS[name]}", param=name)
+    """Raises InvalidRequestError for the first refused field that asks for anything; null is absence.
+
+    One list for every generating route, so that none drops in silence what another refuses.
+    """
+    for name, reason in _REFUSED_FIELDS.items():
+        if name in fields and _asks(name, fields):
+            raise InvalidRequestError(f"{name} {reason}", param=name)
+
+
+def _asks(name: str, fields: Mapping[str, msgspec.Raw]) -> bool:
+    if name == "tools" and "tool_choice" in fields and _short_value(fields["tool_choice"]) == "none":
+        return False
+    value = _short_value(fields[name])
+    return value is not None and value not in _DEFAULTS.get(name, ())
+
+
+def _short_value(raw: msgspec.Raw) -> object:
+    """The value, or the raw text where that is longer than any default, or no value, as `"\\ud800"`."""
+    text = bytes(raw)
+    try:
+        return msgspec.json.decode(text) if len(text) <= _LONGEST_DEFAULT else text
+    except msgspec.DecodeError:
+        return text
 
 
 def refuse_internal_headers(headers: Headers) -> None:

@@ -31,19 +31,11 @@ class ChatMessage(msgspec.Struct, frozen=True):
     reasoning_content: str | None = None
 
 
-class ResponseFormat(msgspec.Struct, frozen=True):
-    type: str
-
-
 class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     messages: list[ChatMessage]
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    response_format: ResponseFormat | None = None
-    tools: list[Any] | None = None
-    tool_choice: Any = None
-    parallel_tool_calls: bool | None = None
-    modalities: list[str] | None = None
+    echo: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -52,7 +44,7 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
 def parse_chat_sampling(request: ChatRequest) -> SamplingParams:
     """Checks everything but the messages. Raises InvalidRequestError."""
     check_shared_fields(request)
-    _refuse_later_features(request)
+    _refuse_echo(request)
     return make_sampling(
         request,
         max_tokens=choose_max_tokens(request, default=None, least=1),
@@ -72,22 +64,12 @@ def _count_logprobs(request: ChatRequest) -> int | None:
     return (request.top_logprobs or 0) if request.logprobs else None
 
 
-def _refuse_later_features(request: ChatRequest) -> None:
-    if request.tool_choice not in (None, "none", "auto"):
+def _refuse_echo(request: ChatRequest) -> None:
+    if request.echo:
         raise InvalidRequestError(
-            "tool_choice can only be 'none' on this server; remove it", param="tool_choice"
+            "echo is not supported in chat; remove it, or send the rendered prompt to /v1/completions",
+            param="echo",
         )
-    if request.tools and request.tool_choice != "none":
-        raise InvalidRequestError(
-            "tools are not supported by this server; remove them or set tool_choice to 'none'", param="tools"
-        )
-    if request.response_format is not None and request.response_format.type != "text":
-        raise InvalidRequestError(
-            f"response_format {request.response_format.type[:40]!r} is not supported here; use 'text'",
-            param="response_format",
-        )
-    if request.modalities is not None and request.modalities != ["text"]:
-        raise InvalidRequestError("modalities can only be ['text']", param="modalities")
 
 
 def parse_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -69,7 +69,13 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     cache_salt: str | None = None
     return_token_ids: bool | None = None
+    # Refused beforehand where they ask for anything (frontend/validation.py).
+    response_format: object = None
+    tools: object = None
+    tool_choice: object = None
+    modalities: object = None
     # Known to the API and without effect on the answer.
+    parallel_tool_calls: bool | None = None
     user: str | None = None
     metadata: object = None
     store: bool | None = None
