@@ -193,3 +193,14 @@ def test_an_unknown_model_is_not_found(wire: Wire) -> None:
     assert caught.value.body["type"] == "model_not_found"
     assert caught.value.body["code"] == "model_not_found"
     assert caught.value.body["param"] == "model"
+
+
+def test_logprobs_name_tokens_by_id_on_demand(wire: Wire) -> None:
+    extra = {"return_tokens_as_token_ids": True, "return_token_ids": True}
+    choice = (
+        wire.client.chat.completions.create(
+            model=wire.model, messages=HELLO, max_tokens=3, logprobs=True, extra_body=extra
+        )
+    ).choices[0]
+    told = [entry.token for entry in choice.logprobs.content]
+    assert told == [f"token_id:{i}" for i in choice.model_extra["token_ids"]]

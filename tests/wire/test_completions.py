@@ -183,3 +183,10 @@ def test_a_stop_token_id_is_told_and_its_text_left_out(wire: Wire) -> None:
     assert stopped.usage.completion_tokens == place + 1
     assert plain.choices[0].text.startswith(choice.text)
     assert len(choice.text) < len(plain.choices[0].text)
+
+
+def test_logprobs_name_tokens_by_id_on_demand(wire: Wire) -> None:
+    extra = {"return_tokens_as_token_ids": True, "return_token_ids": True}
+    choice = complete(wire, prompt="One two", logprobs=2, max_tokens=3, extra_body=extra).choices[0]
+    assert choice.logprobs.tokens == [f"token_id:{i}" for i in choice.model_extra["token_ids"]]
+    assert all(token.startswith("token_id:") for top in choice.logprobs.top_logprobs for token in top)

@@ -1,6 +1,7 @@
 """Log-probabilities in the shapes of the two OpenAI APIs and of vLLM's `prompt_logprobs`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,14 @@ def token_text(tokenizer: Tokenizer, token_id: int) -> str:
     return tokenizer.token_bytes(token_id).decode("utf-8", "replace")
 
 
+TokenNames = Callable[[int], str]
+
+
+def token_names(tokenizer: Tokenizer, *, as_ids: bool) -> TokenNames:
+    """How logprobs name tokens: by their text, or as vLLM's "token_id:123", which no two tokens share."""
+    return "token_id:{}".format if as_ids else partial(token_text, tokenizer)
+
+
 class TopLogprob(msgspec.Struct, frozen=True):
     token: str
     logprob: float
@@ -33,19 +42,23 @@ class ChatTokenLogprob(msgspec.Struct, frozen=True):
     top_logprobs: list[TopLogprob]
 
 
-def chat_logprobs(tokenizer: Tokenizer, entries: Iterable[TokenLogprobs]) -> dict[str, Any]:
-    """`choices[i].logprobs` of a chat answer: one entry a token, the stop token included."""
-    return {"content": [_chat_entry(tokenizer, entry) for entry in entries], "refusal": None}
+def chat_logprobs(
+    tokenizer: Tokenizer, names: TokenNames, entries: Iterable[TokenLogprobs]
+) -> dict[str, Any]:
+    """`choices[i].logprobs` of a chat answer: one entry a token, the stop token included.
+
+    `bytes` are the token's own, however it is named.
+    """
+    return {"content": [_chat_entry(tokenizer, names, entry) for entry in entries], "refusal": None}
 
 
-def _chat_entry(tokenizer: Tokenizer, entry: TokenLogprobs) -> ChatTokenLogprob:
+def _chat_entry(tokenizer: Tokenizer, names: TokenNames, entry: TokenLogprobs) -> ChatTokenLogprob:
+    top = [
+        TopLogprob(names(token_id), finite(logprob), list(tokenizer.token_bytes(token_id)))
+        for token_id, logprob in entry.top
+    ]
     raw = tokenizer.token_bytes(entry.token_id)
-    top = [_top_logprob(tokenizer.token_bytes(token_id), logprob) for token_id, logprob in entry.top]
-    return ChatTokenLogprob(raw.decode("utf-8", "replace"), finite(entry.logprob), list(raw), top)
-
-
-def _top_logprob(raw: bytes, logprob: float) -> TopLogprob:
-    return TopLogprob(raw.decode("utf-8", "replace"), finite(logprob), list(raw))
+    return ChatTokenLogprob(names(entry.token_id), finite(entry.logprob), list(raw), top)
 
 
 class CompletionLogprobs(msgspec.Struct):
@@ -68,9 +81,12 @@ class CompletionLogprobs(msgspec.Struct):
 class CompletionLogprobsWriter:
     """One choice's logprobs, piece by piece: knows how far in the text the next token begins."""
 
-    def __init__(self, tokenizer: Tokenizer, top: int, *, skip_special_tokens: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, names: TokenNames, top: int, *, skip_special_tokens: bool
+    ) -> None:
         """`top` likeliest tokens are told at each place, and the token itself."""
         self._tokenizer = tokenizer
+        self._names = names
         self._limit = top
         self._skip_special = skip_special_tokens
         self._characters = 0
@@ -85,7 +101,7 @@ class CompletionLogprobsWriter:
             is_hidden = self._tokenizer.is_special(token_id) and not text.startswith(
                 raw.decode("utf-8", "replace"), self._characters
             )
-            self._append(part, raw, entry, is_hidden=is_hidden)
+            self._append(part, token_id, entry, is_hidden=is_hidden)
         self._characters = len(text)
         return part
 
@@ -93,27 +109,28 @@ class CompletionLogprobsWriter:
         part = CompletionLogprobs()
         for entry in entries:
             is_hidden = self._skip_special and self._tokenizer.is_special(entry.token_id)
-            self._append(part, self._tokenizer.token_bytes(entry.token_id), entry, is_hidden=is_hidden)
+            self._append(part, entry.token_id, entry, is_hidden=is_hidden)
         return part
 
     def _append(
-        self, part: CompletionLogprobs, raw: bytes, entry: TokenLogprobs | None, *, is_hidden: bool
+        self, part: CompletionLogprobs, token_id: int, entry: TokenLogprobs | None, *, is_hidden: bool
     ) -> None:
-        text = raw.decode("utf-8", "replace")
-        part.tokens.append(text)
+        raw = self._tokenizer.token_bytes(token_id)
+        part.tokens.append(self._names(token_id))
         part.token_logprobs.append(None if entry is None else finite(entry.logprob))
-        part.top_logprobs.append(None if entry is None else self._top(entry, text))
+        part.top_logprobs.append(None if entry is None else self._top(entry))
         continues = bool(raw) and _is_continuation(raw[0])
         part.text_offset.append(max(self._characters - continues, 0))
         if not is_hidden:
             self._characters += sum(not _is_continuation(byte) for byte in raw)
 
-    def _top(self, entry: TokenLogprobs, text: str) -> dict[str, float]:
+    def _top(self, entry: TokenLogprobs) -> dict[str, float]:
         """The most likely tokens and the token itself; of equal strings the likelier one."""
         top: dict[str, float] = {}
         for token_id, logprob in entry.top[: self._limit]:
-            top.setdefault(token_text(self._tokenizer, token_id), finite(logprob))
-        top[text] = max(finite(entry.logprob), top.get(text, LEAST_LOGPROB))
+            top.setdefault(self._names(token_id), finite(logprob))
+        own = self._names(entry.token_id)
+        top[own] = max(finite(entry.logprob), top.get(own, LEAST_LOGPROB))
         return top
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces
-from atomesh.frontend.logprobs import chat_logprobs, prompt_logprobs
+from atomesh.frontend.logprobs import chat_logprobs, prompt_logprobs, token_names
 from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter, total_usage
 from atomesh.frontend.openai.chat_request import ChatRequest
 from atomesh.frontend.openai.renderer import WholeChoice
@@ -20,6 +20,7 @@ class ChatRenderer:
         self._head = head
         self._generation = generation
         self._tokenizer = tokenizer
+        self._names = token_names(tokenizer, as_ids=bool(request.return_tokens_as_token_ids))
         self._wants_logprobs = bool(request.logprobs)
         self._wants_ids = bool(request.return_token_ids)
         self._wants_prompt_logprobs = request.prompt_logprobs is not None
@@ -78,4 +79,4 @@ class ChatRenderer:
         return body
 
     def _logprobs(self, entries: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
-        return chat_logprobs(self._tokenizer, entries) if self._wants_logprobs else None
+        return chat_logprobs(self._tokenizer, self._names, entries) if self._wants_logprobs else None

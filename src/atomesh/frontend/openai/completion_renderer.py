@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces
-from atomesh.frontend.logprobs import CompletionLogprobs, CompletionLogprobsWriter, prompt_logprobs
+from atomesh.frontend.logprobs import (
+    CompletionLogprobs,
+    CompletionLogprobsWriter,
+    prompt_logprobs,
+    token_names,
+)
 from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter, total_usage
 from atomesh.frontend.openai.completion_request import CompletionRequest
 from atomesh.frontend.openai.renderer import WholeChoice
@@ -40,9 +45,10 @@ class CompletionRenderer:
         self._says_every_token = self._wants_logprobs or self._wants_ids
         self._generations = [answer.generation for answer in answers]
         self._chunks: ChunkWriter = make_chunk_writer(request, head, self._generations)
+        names = token_names(tokenizer, as_ids=bool(request.return_tokens_as_token_ids))
         skip = request.skip_special_tokens is not False
         self._logprob_writers = [
-            CompletionLogprobsWriter(tokenizer, request.logprobs or 0, skip_special_tokens=skip)
+            CompletionLogprobsWriter(tokenizer, names, request.logprobs or 0, skip_special_tokens=skip)
             for _ in range(len(answers) * self._n)
         ]
 

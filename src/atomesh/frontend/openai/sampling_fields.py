@@ -69,6 +69,7 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     cache_salt: str | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     # Refused beforehand where they ask for anything (frontend/validation.py).
     response_format: object = None
     tools: object = None
