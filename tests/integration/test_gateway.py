@@ -171,7 +171,9 @@ def test_stopping_lets_the_running_answer_finish_and_takes_no_new_one(address: s
     run(scenario)
 
 
-def test_a_second_stop_ends_what_runs_with_an_error_frame(address: str) -> None:
+def test_a_second_stop_ends_what_runs_with_an_error_frame(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         tokens = PacedTokens()
         engine = scripted_engine(tokens)
@@ -189,9 +191,12 @@ def test_a_second_stop_ends_what_runs_with_an_error_frame(address: str) -> None:
             tokens.release()
 
     run(scenario)
+    assert "uvicorn.error" not in {record.name for record in caplog.records}
 
 
-def test_a_model_without_a_usable_text_side_ends_the_gateway(address: str) -> None:
+def test_a_model_without_a_usable_text_side_ends_the_gateway(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(_model: ModelDescription) -> TextSide:
         raise ModelFileError("the tokenizer is damaged")
 
@@ -204,3 +209,4 @@ def test_a_model_without_a_usable_text_side_ends_the_gateway(address: str) -> No
                 await server.task
 
     run(scenario)
+    assert caplog.messages == []  # the error says it all

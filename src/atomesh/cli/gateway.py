@@ -14,7 +14,7 @@ from atomesh.clock import MonotonicClock
 from atomesh.engine.listener import listen
 from atomesh.errors import ConfigurationError
 from atomesh.frontend.options import FrontendOptions
-from atomesh.frontend.templates.chat_template import load_chat_template
+from atomesh.frontend.templates.chat_template import check_override, load_chat_template
 from atomesh.frontend.text.tokenizer import load_tokenizer
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
@@ -56,6 +56,8 @@ def gateway(
     """
     die_with(supervisor_pid)
     log_to_stderr(process.log_level)
+    if supervisor_pid is None:
+        check_template(gateway.chat_template)
     listener = _listener(host, port, listener_fd)
     options = GatewayOptions(
         workers=worker,
@@ -73,6 +75,12 @@ def gateway(
     )
     run_async(lambda: _serve(options, gateway.chat_template, listener))
     return 0
+
+
+def check_template(path: Path | None) -> None:
+    """Raises ConfigurationError for a --chat-template that cannot be read or is not valid."""
+    if path is not None:
+        check_override(path)
 
 
 def admin_token(path: Path | None, home: Path) -> str:

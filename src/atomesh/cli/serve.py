@@ -27,7 +27,7 @@ from atomesh.cli.flags import (
     ProcessFlags,
     to_argv,
 )
-from atomesh.cli.gateway import admin_token, http_listener
+from atomesh.cli.gateway import admin_token, check_template, http_listener
 from atomesh.cli.pools import Pools, Seat, choose_pools
 from atomesh.cli.process import log_to_stderr, on_stop_signals
 from atomesh.cli.readiness import ServerAddress, reachable_host, wait_until_ready
@@ -83,6 +83,7 @@ def serve(
     """
     log_to_stderr(process.log_level)
     pools = choose_pools(prefill, decode, unified, can_hand_over=engine.device == "cpu")
+    check_template(gateway.chat_template)
     keys = environment.api_keys(api_key)
     cluster_secret(process.secret_file, environment.home())
     operator = admin_token(gateway.admin_token_file, environment.home())

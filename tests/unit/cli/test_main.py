@@ -58,3 +58,14 @@ def test_an_error_of_configuration_is_one_line(
     monkeypatch.setattr(cli, "app", refuse)
     assert run(monkeypatch) == 78
     assert capsys.readouterr().err == "atomesh: the flag is wrong; write another\n"
+
+
+@pytest.mark.parametrize("command", [("serve",), ("gateway", "--worker=127.0.0.1:9")])
+def test_a_chat_template_is_read_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *command, "--port=0", "--chat-template=/nonexistent") == 78
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("atomesh: --chat-template /nonexistent cannot be read")
+    assert captured.err.count("\n") == 1

@@ -8,7 +8,7 @@ from atomesh.errors import InvalidRequestError, ModelFileError
 from atomesh.frontend.templates.content_mask import ContentMask
 from atomesh.frontend.templates.limits import MAX_TEMPLATE_BYTES
 from atomesh.frontend.templates.renderer import TemplateError, TemplateRenderer
-from atomesh.frontend.templates.sources import named_tokens_of, template_sources
+from atomesh.frontend.templates.sources import named_tokens_of, read_override, template_sources
 
 if TYPE_CHECKING:
     from atomesh.frontend.text.tokenizer import Tokenizer
@@ -50,6 +50,11 @@ def load_chat_template(checkpoint: "Checkpoint", override: Path | None = None) -
                 "name another with --chat-template"
             )
     return ChatTemplate(sources, named_tokens_of(checkpoint))
+
+
+def check_override(path: Path) -> None:
+    """Raises as `load_chat_template` does with this `override`; a template's own variables may be missing."""
+    ChatTemplate(read_override(path), {}).close()
 
 
 class ChatTemplate:

@@ -18,7 +18,7 @@ _GGUF_KEY = "tokenizer.chat_template"
 def template_sources(checkpoint: "Checkpoint", override: Path | None) -> dict[str, str]:
     """Templates by name; "default" is the one without a name. Empty where the model has none."""
     if override is not None:
-        return {"default": _read_override(override)}
+        return read_override(override)
     if checkpoint.metadata:
         return _from_metadata(checkpoint.metadata)
     path = checkpoint.find("chat_template.jinja")
@@ -65,9 +65,10 @@ def _from_config(template: object, file: str) -> dict[str, str]:
     )
 
 
-def _read_override(path: Path) -> str:
+def read_override(path: Path) -> dict[str, str]:
+    """The template in `path`. Raises ConfigurationError when it cannot be read."""
     try:
-        return _read(path)
+        return {"default": _read(path)}
     except OSError as error:
         raise ConfigurationError(
             f"--chat-template {path} cannot be read ({error.strerror}); name a file with a Jinja template"

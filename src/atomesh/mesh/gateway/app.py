@@ -86,11 +86,12 @@ class Gateway:
         ]
         server = asyncio.create_task(self._server.run_on(listener))
         try:
-            await asyncio.wait((server, *background), return_when=asyncio.FIRST_COMPLETED)
-            for task in background:
-                if task.done():
-                    task.result()
+            done, _ = await asyncio.wait((server, *background), return_when=asyncio.FIRST_COMPLETED)
+            if server not in done:  # what works in the background ends only by failing
+                self._server.stop(within_s=CUT_S)
             await server
+            for task in done - {server}:
+                task.result()
         finally:
             for task in (server, *background):
                 task.cancel()

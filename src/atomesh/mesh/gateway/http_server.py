@@ -1,5 +1,6 @@
 """uvicorn without its own ideas about signals and exits: the gateway says when it is over."""
 
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,18 @@ from atomesh.frontend.http.http_protocol import HttpProtocol
 
 BACKLOG = 1024
 KEEP_ALIVE_S = 75
+CUT_ON_PURPOSE = "ASGI callable returned without completing response."
+
+
+def is_worth_saying(record: logging.LogRecord) -> bool:
+    """uvicorn reports as an error each stream that was cut so that its client sees it fail."""
+    return record.getMessage() != CUT_ON_PURPOSE
 
 
 class HttpServer(uvicorn.Server):
     def __init__(self, app: ASGIApp, shutdown_s: float) -> None:
         """`shutdown_s`: answers still running so long after `stop` are cut off."""
+        logging.getLogger("uvicorn.error").addFilter(is_worth_saying)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -29,8 +37,13 @@ class HttpServer(uvicorn.Server):
             )
         )
 
-    def stop(self) -> None:
-        """Take no new connections, finish the open ones, and let `run_on` return."""
+    def stop(self, within_s: float | None = None) -> None:
+        """Take no new connections, finish the open ones, and let `run_on` return.
+
+        `within_s`: no longer than this, whatever was said at the start.
+        """
+        if within_s is not None:
+            self.config.timeout_graceful_shutdown = int(within_s)
         self.should_exit = True
 
     async def run_on(self, listener: socket.socket) -> None:

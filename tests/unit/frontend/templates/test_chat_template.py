@@ -10,7 +10,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from atomesh.errors import ConfigurationError, InvalidRequestError, ModelFileError
-from atomesh.frontend.templates.chat_template import ChatTemplate, load_chat_template
+from atomesh.frontend.templates.chat_template import ChatTemplate, check_override, load_chat_template
 from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.testing.tiny_model import write_tiny_gguf, write_tiny_model
@@ -279,3 +279,12 @@ def test_an_override_that_is_not_there_is_named(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write_tiny_model(tmp_path / "model"))
     with pytest.raises(ConfigurationError, match=r"none\.jinja cannot be read"):
         load_chat_template(checkpoint, tmp_path / "none.jinja")
+
+
+def test_an_override_can_be_checked_before_there_is_a_model(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.jinja", tmp_path / "bad.jinja"
+    good.write_text(CHAT_TEMPLATE)
+    bad.write_text("{% if %}")
+    check_override(good)
+    with pytest.raises(ModelFileError, match="is not valid"):
+        check_override(bad)
