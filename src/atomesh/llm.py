@@ -1,5 +1,6 @@
 """A model in this process, without a server: `LLM(model).generate(prompts)`."""
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from atomesh.clock import MonotonicClock
-from atomesh.engine.build import build_engine
 from atomesh.engine.options import DtypeChoice, EngineOptions
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.resolve import resolve_sampling
@@ -20,6 +20,7 @@ from atomesh.model_files.resolve import resolve_model
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingParams
 from atomesh.request_output import CompletionOutput, Logprob, RequestOutput, RunningRequest
+from atomesh.thread_policy import limit_spinning
 
 __all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput"]
 
@@ -51,8 +52,12 @@ class LLM:
         """`model` is a directory, a GGUF file, a hub id or a name that `atomesh models` lists.
 
         `home` is where fetched models lie. `options` are the fields of `EngineOptions`.
-        Raises ConfigurationError.
+        Raises ConfigurationError. Where torch is not imported yet, its idle threads are made to sleep soon,
+        unless OMP_WAIT_POLICY or GOMP_SPINCOUNT is set.
         """
+        limit_spinning(os.environ)
+        from atomesh.engine.build import build_engine  # imports torch
+
         local = resolve_model(str(model), home.expanduser())
         self._checkpoint = open_checkpoint(local.path)
         self._template_override = chat_template

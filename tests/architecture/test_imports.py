@@ -11,13 +11,15 @@ import pytest
 
 Source = Any  # tests/architecture/conftest.py, which cannot be imported by name
 
-LEAVES = {"errors", "clock"}
+LEAVES = {"errors", "clock", "byte_size"}
 FACTS = LEAVES | {"protocol"}
 # A room is a first-level package or module; `engine.core`, which decides, is a room of its own.
 ROOMS: Mapping[str, set[str]] = {
     "": {"llm", "protocol", "request_output"},  # the public names, resolved on first use
     "errors": set(),
     "clock": set(),
+    "byte_size": set(),
+    "thread_policy": set(),
     "protocol": LEAVES,
     "model_files": FACTS,
     "observability": FACTS,
@@ -28,10 +30,11 @@ ROOMS: Mapping[str, set[str]] = {
     "mesh": FACTS | {"frontend", "observability"},
     "bench": LEAVES,
     "request_output": FACTS | {"frontend"},
-    "llm": FACTS | {"engine", "frontend", "model_files", "request_output"},
+    "llm": FACTS | {"engine", "frontend", "model_files", "request_output", "thread_policy"},
     "testing": FACTS | {"engine", "engine.core", "frontend", "kv_transfer", "mesh", "model_files"},
     "cli": FACTS
-    | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"},
+    | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"}
+    | {"thread_policy"},
 }
 # What decides takes data and returns data: nothing here tells the time, waits, rolls dice, writes or reads.
 PURE_ROOMS = (

@@ -4,12 +4,7 @@ import os
 from collections.abc import MutableMapping, Sequence
 
 from atomesh.cli.core_shares import usable_cores
-
-# libgomp's own choice where threads outnumber the cores: some microseconds, then sleep. A worker's cores are
-# never all its own: the gateway, clients and the transfer thread use them too, and a thread that spins keeps
-# its partner, whose core was taken, from moving over. Measured on two busy cores, two threads, 135M
-# parameters, one stream: 97 ms a step; asleep at once 95–160; spinning as long as libgomp does 275–870.
-SPIN_COUNT = 1000
+from atomesh.thread_policy import limit_spinning
 
 
 def claim_cores(cores: Sequence[int], threads: int | None, niceness: int = 0) -> int:
@@ -29,5 +24,4 @@ def claim_cores(cores: Sequence[int], threads: int | None, niceness: int = 0) ->
 
 def set_thread_policy(environment: MutableMapping[str, str], threads: int) -> None:
     environment["OMP_NUM_THREADS"] = str(threads)
-    if "OMP_WAIT_POLICY" not in environment:
-        environment.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
+    limit_spinning(environment)
