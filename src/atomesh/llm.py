@@ -2,8 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -11,12 +11,13 @@ from typing import Any, Self
 
 from atomesh.clock import MonotonicClock
 from atomesh.engine.options import DtypeChoice, EngineOptions
-from atomesh.errors import InvalidRequestError
+from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.frontend.resolve import resolve_sampling
 from atomesh.frontend.templates.chat_template import ChatTemplate, RenderOptions, load_chat_template
-from atomesh.frontend.text.tokenizer import load_tokenizer
+from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.model_files.resolve import resolve_model
+from atomesh.prompt_progress import prompt_progress
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingParams
 from atomesh.request_output import CompletionOutput, Logprob, RequestOutput, RunningRequest
@@ -55,6 +56,7 @@ class LLM:
         Raises ConfigurationError. Where torch is not imported yet, its idle threads are made to sleep soon,
         unless OMP_WAIT_POLICY or GOMP_SPINCOUNT is set.
         """
+        engine_options = _engine_options({"dtype": dtype, **options})
         limit_spinning(os.environ)
         from atomesh.engine.build import build_engine  # imports torch
 
@@ -64,7 +66,7 @@ class LLM:
         self._tokenizer = load_tokenizer(self._checkpoint)
         self._engine = build_engine(
             self._checkpoint,
-            EngineOptions(dtype=dtype, **options),
+            engine_options,
             secret=secrets.token_bytes(32),
             served_name=local.name,
             clock=MonotonicClock(),
@@ -77,14 +79,17 @@ class LLM:
         sampling_params: Params = None,
         *,
         prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        use_tqdm: bool = False,
     ) -> list[RequestOutput]:
         """One output a prompt, in order; all prompts run together.
 
         A prompt is a text, or a mapping with "prompt" or "prompt_token_ids"; or the ids come by themselves,
-        as one list or several. `sampling_params` are for all prompts, or one each. A prompt that the engine
-        has to give up has finish reason "error". A bad argument raises InvalidRequestError, and nothing runs.
+        as one list or several. `sampling_params` are for all prompts, or one each. `use_tqdm` shows a bar on
+        a terminal. A prompt that the engine fails on raises nothing, so that the others' answers are kept:
+        its outputs have finish reason "error" and say why in `error`. A bad argument raises
+        InvalidRequestError, which is a ValueError, and nothing runs.
         """
-        return self._run(self._token_prompts(prompts, prompt_token_ids), sampling_params)
+        return self._run(self._token_prompts(prompts, prompt_token_ids), sampling_params, use_tqdm=use_tqdm)
 
     def chat(
         self,
@@ -94,6 +99,7 @@ class LLM:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        use_tqdm: bool = False,
     ) -> list[RequestOutput]:
         """The answer to one conversation, or to each of several, through the model's chat template."""
         template = self._chat_template
@@ -108,7 +114,14 @@ class LLM:
         )
         ids = [template.encode(each, self._tokenizer, **options) for each in _conversations(messages)]
         prompts = [_TokenPrompt(each, self._tokenizer.decode(each)) for each in ids]
-        return self._run(prompts, sampling_params)
+        return self._run(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What is used where `sampling_params` is None."""
+        return SamplingParams()
 
     def reset_prefix_cache(self) -> None:
         self._engine.reset_prefix_cache()
@@ -137,7 +150,7 @@ class LLM:
         prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None,
     ) -> list[_TokenPrompt]:
         if prompts is not None and prompt_token_ids is None:
-            listed = [prompts] if isinstance(prompts, (str, Mapping)) else prompts
+            listed = [prompts] if isinstance(prompts, (str, Mapping)) else _listed("prompts", prompts)
             return [self._token_prompt(prompt) for prompt in listed]
         if prompt_token_ids is not None and prompts is None:
             return [_TokenPrompt(ids) for ids in _id_lists(prompt_token_ids)]
@@ -146,8 +159,14 @@ class LLM:
     def _token_prompt(self, prompt: Prompt) -> _TokenPrompt:
         if isinstance(prompt, str):
             return _TokenPrompt(self._tokenizer.encode(prompt), prompt)
+        if not isinstance(prompt, Mapping):
+            raise InvalidRequestError(
+                f"a prompt is {prompt!r:.80} ({type(prompt).__name__}); it must be a text, or a mapping with "
+                "'prompt' or 'prompt_token_ids'",
+                param="prompts",
+            )
         if "prompt_token_ids" in prompt:
-            return _TokenPrompt(list(prompt["prompt_token_ids"]), prompt.get("prompt"))
+            return _TokenPrompt(_checked_ids(prompt["prompt_token_ids"]), prompt.get("prompt"))
         if "prompt" in prompt:
             return self._token_prompt(prompt["prompt"])
         raise InvalidRequestError(
@@ -155,32 +174,45 @@ class LLM:
             param="prompts",
         )
 
-    def _run(self, prompts: Sequence[_TokenPrompt], sampling_params: Params) -> list[RequestOutput]:
+    def _run(
+        self, prompts: Sequence[_TokenPrompt], sampling_params: Params, *, use_tqdm: bool
+    ) -> list[RequestOutput]:
         params = _one_each(sampling_params, len(prompts))
         requests = [self._request(prompt, own) for prompt, own in zip(prompts, params, strict=True)]
         running = {request.request.request_id: request for request in requests}
         try:
             for request in requests:
                 self._engine.add(request.request)
-            while self._engine.has_work():
-                self._step(running)
+            with prompt_progress(len(requests), is_wanted=use_tqdm) as count:
+                while self._engine.has_work():
+                    count(self._step(running))
         finally:
             for request_id in running:
                 self._engine.abort(request_id)
         return [request.output() for request in requests]
 
-    def _step(self, running: Mapping[str, RunningRequest]) -> None:
+    def _step(self, running: Mapping[str, RunningRequest]) -> int:
+        """The number of requests that it finished."""
+        finished = 0
         for delta in self._engine.step():
             request = running[delta.request_id]
+            if request.is_finished:
+                continue
             request.take(delta)
             if request.is_finished:
-                self._engine.abort(
-                    delta.request_id
-                )  # a stop string may have ended it before the engine knows
+                finished += 1
+                # A stop string may have ended it before the engine knows.
+                self._engine.abort(delta.request_id)
+        return finished
 
     def _request(self, prompt: _TokenPrompt, params: SamplingParams) -> RunningRequest:
         if not prompt.token_ids:
             raise InvalidRequestError("a prompt is empty; it needs at least one token", param="prompts")
+        if params.max_tokens == 0 and params.prompt_logprobs is None:
+            raise InvalidRequestError(
+                "max_tokens is 0; it must be at least 1 unless prompt_logprobs are asked for",
+                param="max_tokens",
+            )
         spec = resolve_sampling(params, self._tokenizer, self._engine.description, len(prompt.token_ids))
         self._num_requests += 1
         request = GenerationRequest(
@@ -192,6 +224,17 @@ class LLM:
         return RunningRequest(request, params, self._tokenizer, prompt.text)
 
 
+def _engine_options(options: dict[str, Any]) -> EngineOptions:
+    known = [field.name for field in fields(EngineOptions)]
+    for name in options:
+        if name not in known:
+            raise ConfigurationError(
+                f"LLM has no argument {name!r}; it takes model, home, chat_template, {', '.join(known)}",
+                param=name,
+            )
+    return EngineOptions(**options)
+
+
 def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
     single = [each for each in messages if isinstance(each, Mapping)]
     several = [each for each in messages if not isinstance(each, Mapping)]
@@ -201,11 +244,31 @@ def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) ->
 
 
 def _id_lists(token_ids: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
-    single = [each for each in token_ids if isinstance(each, int)]
-    several = [list(each) for each in token_ids if not isinstance(each, int)]
+    listed = _listed("prompt_token_ids", token_ids)
+    single = [each for each in listed if isinstance(each, int)]
+    several = [_checked_ids(each) for each in listed if not isinstance(each, int)]
     if single and several:
         raise InvalidRequestError("prompt_token_ids mix ids with lists of ids", param="prompt_token_ids")
-    return [single] if single else several
+    return [_checked_ids(single)] if single else several
+
+
+def _checked_ids(token_ids: object) -> list[int]:
+    listed = _listed("prompt_token_ids", token_ids)
+    for token_id in listed:
+        if type(token_id) is not int:
+            raise InvalidRequestError(
+                f"prompt_token_ids has {token_id!r:.80} ({type(token_id).__name__}); ids must be ints",
+                param="prompt_token_ids",
+            )
+    return listed
+
+
+def _listed(name: str, values: object) -> list[Any]:
+    if not isinstance(values, Iterable):
+        raise InvalidRequestError(
+            f"{name} has {values!r:.80} ({type(values).__name__}) where it needs a list", param=name
+        )
+    return list(values)
 
 
 def _one_each(params: Params, count: int) -> list[SamplingParams]:
@@ -213,9 +276,17 @@ def _one_each(params: Params, count: int) -> list[SamplingParams]:
         return [SamplingParams()] * count
     if isinstance(params, SamplingParams):
         return [params] * count
-    if len(params) != count:
+    listed: list[Any] = [params] if isinstance(params, Mapping) else _listed("sampling_params", params)
+    for each in listed:
+        if not isinstance(each, SamplingParams):
+            raise InvalidRequestError(
+                f"sampling_params has {each!r:.80} ({type(each).__name__}); give SamplingParams(…), or a "
+                "list of them, one for each prompt",
+                param="sampling_params",
+            )
+    if len(listed) != count:
         raise InvalidRequestError(
-            f"there are {len(params)} sampling_params for {count} prompts; give one for all or one each",
+            f"there are {len(listed)} sampling_params for {count} prompts; give one for all or one each",
             param="sampling_params",
         )
-    return list(params)
+    return listed

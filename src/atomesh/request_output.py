@@ -24,7 +24,8 @@ class CompletionOutput:
 
     `stop_reason` is the stop string or the entry of `stop_token_ids` that ended it, None after an EOS.
     `logprobs[i]` maps token ids to log-probabilities: of `token_ids[i]` first, then of the likeliest.
-    With `finish_reason` "error", `error` says why the engine gave this prompt up.
+    With `finish_reason` "error" the engine failed on this prompt: `error` says why, and text and tokens are
+    what had come until then. Elsewhere `error` is None.
     """
 
     index: int

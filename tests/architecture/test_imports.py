@@ -20,6 +20,7 @@ ROOMS: Mapping[str, set[str]] = {
     "clock": set(),
     "byte_size": set(),
     "thread_policy": set(),
+    "prompt_progress": set(),
     "protocol": LEAVES,
     "model_files": FACTS,
     "observability": FACTS,
@@ -30,7 +31,8 @@ ROOMS: Mapping[str, set[str]] = {
     "mesh": FACTS | {"frontend", "observability"},
     "bench": LEAVES,
     "request_output": FACTS | {"frontend"},
-    "llm": FACTS | {"engine", "frontend", "model_files", "request_output", "thread_policy"},
+    "llm": FACTS
+    | {"engine", "frontend", "model_files", "prompt_progress", "request_output", "thread_policy"},
     "testing": FACTS | {"engine", "engine.core", "frontend", "kv_transfer", "mesh", "model_files"},
     "cli": FACTS
     | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"}

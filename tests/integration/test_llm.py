@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from atomesh import LLM, RequestOutput, SamplingParams
 from atomesh.engine.core.batch import ScheduledBatch, StepResult
-from atomesh.errors import ContextLengthError, InvalidRequestError
+from atomesh.errors import ConfigurationError, ContextLengthError, InvalidRequestError
 from atomesh.testing.tiny_model import write_tiny_model
 from atomesh.testing.tiny_tokenizer import EOS_TOKEN_ID
 
@@ -246,6 +247,15 @@ def test_a_full_context_ends_the_answer(llm: LLM) -> None:
         ({"prompt_token_ids": [100_000]}, "vocabulary"),
         ({"prompts": ["a", "b"], "sampling_params": [GREEDY]}, "1 sampling_params for 2 prompts"),
         ({"prompts": "a", "sampling_params": params(stop_token_ids=[100_000])}, "stop_token_ids"),
+        ({"prompts": "a", "sampling_params": {"top_k": 1}}, r"sampling_params has {'top_k': 1} \(dict\)"),
+        ({"prompts": ["a"], "sampling_params": [{}]}, r"sampling_params has {} \(dict\)"),
+        ({"prompts": "a", "sampling_params": 3}, r"sampling_params has 3 \(int\) where it needs a list"),
+        ({"prompts": "a", "sampling_params": params(max_tokens=0)}, "max_tokens is 0"),
+        ({"prompts": 3}, r"prompts has 3 \(int\) where it needs a list"),
+        ({"prompts": [3]}, r"a prompt is 3 \(int\)"),
+        ({"prompts": [{"prompt_token_ids": [1.5]}]}, r"has 1.5 \(float\); ids must be ints"),
+        ({"prompt_token_ids": [1, True]}, r"has True \(bool\); ids must be ints"),
+        ({"prompt_token_ids": [1.5]}, r"has 1.5 \(float\) where it needs a list"),
     ],
 )
 def test_a_bad_argument_is_refused_before_anything_runs(
@@ -262,6 +272,40 @@ def test_one_bad_prompt_among_good_ones_leaves_nothing_behind(llm: LLM) -> None:
         llm.generate(prompt_token_ids=[[5, 6], [7] * CONTEXT], sampling_params=GREEDY)
     with pytest.raises(InvalidRequestError, match="vocabulary"):
         llm.generate(prompt_token_ids=[[5, 6], [100_000]], sampling_params=GREEDY)
+
+
+def test_no_tokens_are_asked_for_with_prompt_logprobs_only(llm: LLM) -> None:
+    (output,) = llm.generate(prompt_token_ids=[5, 6], sampling_params=params(max_tokens=0, prompt_logprobs=0))
+    assert output.outputs[0].token_ids == []
+    assert output.prompt_logprobs is not None
+    assert [list(entry or {}) for entry in output.prompt_logprobs] == [[], [6]]
+
+
+def test_the_tokenizer_and_the_defaults_can_be_had(llm: LLM) -> None:
+    assert llm.get_tokenizer().decode(llm.get_tokenizer().encode("hello")) == "hello"
+    assert llm.get_default_sampling_params() == SamplingParams()
+
+
+def test_a_bar_counts_every_prompt_once(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    asked: list[object] = []
+
+    @contextmanager
+    def counting(total: int, *, is_wanted: bool) -> Iterator[Any]:
+        asked.append((total, is_wanted))
+        yield counts.append
+
+    monkeypatch.setattr("atomesh.llm.prompt_progress", counting)
+    llm.generate(PROMPTS, params(temperature=1.0, n=2), use_tqdm=True)
+    llm.chat([{"role": "user", "content": "hi"}], GREEDY)
+    assert asked == [(4, True), (1, False)]
+    assert sum(counts) == 5
+
+
+def test_an_unknown_argument_is_named_beside_those_there_are(model: Path) -> None:
+    with pytest.raises(ConfigurationError, match="LLM has no argument 'tensor_parallel_size'") as caught:
+        LLM(model, tensor_parallel_size=2)
+    assert "chat_template, dtype, device, max_model_len, " in caught.value.message
 
 
 def test_no_prompts_no_outputs(llm: LLM) -> None:
