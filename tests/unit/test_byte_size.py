@@ -7,6 +7,7 @@ from atomesh.byte_size import format_size
     ("num_bytes", "expected"),
     [
         (0, "0 bytes"),
+        (1, "1 byte"),
         (7, "7 bytes"),
         (2**10, "1KiB"),
         (2**24, "16MiB"),

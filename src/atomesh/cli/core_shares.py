@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from atomesh.errors import ConfigurationError
+
 CoreShare = tuple[int, ...]
 
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
@@ -29,6 +31,15 @@ def parse_cpu_max(text: str) -> float | None:
     if not quota.isdigit() or not period.isdigit() or int(period) == 0:
         return None
     return int(quota) / int(period)
+
+
+def check_threads(threads: int | None) -> None:
+    """Raises ConfigurationError for more threads than there are cores, or none; None is for us to choose."""
+    most = len(usable_cores())
+    if threads is not None and not 1 <= threads <= most:
+        raise ConfigurationError(
+            f"--threads is {threads}; it must lie between 1 and {most}, the cores that this process may use"
+        )
 
 
 def share_cores(cores: Sequence[int], workers: int) -> list[CoreShare]:

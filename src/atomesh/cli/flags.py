@@ -10,11 +10,14 @@ from cyclopts import Group, Parameter, Token
 from atomesh.cli.sizes import parse_size
 from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, Policy
 from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
+from atomesh.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _OPTIONS = EngineOptions()
+
+MAX_DRAIN_S = 86_400
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -53,7 +56,7 @@ class EngineFlags:
     threads: int | None = None
     """Threads of each worker's arithmetic; by default one for each core that it may use."""
 
-    def to_options(self, threads: int) -> EngineOptions:
+    def to_options(self, threads: int | None) -> EngineOptions:
         """Raises ConfigurationError for a value out of range."""
         return EngineOptions(
             dtype=self.dtype,
@@ -90,6 +93,9 @@ class GatewayFlags:
     """What becomes of a request whose KV did not arrive: decode computes it again, or the client gets an
     error."""
 
+    def __post_init__(self) -> None:
+        check_drain_timeout(self.drain_timeout)
+
 
 @Parameter(name="*", group=Group("Process", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +106,14 @@ class ProcessFlags:
     """Least urgent messages to write to stderr."""
     enable_faults: Annotated[bool, Parameter(negative=())] = False
     """Let the operator break things on purpose, with POST /debug/fault; for tests."""
+
+
+def check_drain_timeout(seconds: float) -> None:
+    """Raises ConfigurationError."""
+    if not 0 <= seconds <= MAX_DRAIN_S:
+        raise ConfigurationError(
+            f"--drain-timeout is {seconds:g} s; it must lie between 0 and {MAX_DRAIN_S} s, a day"
+        )
 
 
 ENGINE_DEFAULTS = EngineFlags()

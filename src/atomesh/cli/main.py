@@ -1,10 +1,13 @@
 """`atomesh`: the command line. Each command's module is imported only when the command runs."""
 
+import re
 import sys
+from dataclasses import fields
 
 from cyclopts import App, Parameter
 
 from atomesh import __version__
+from atomesh.cli.refusal_pipe import refuse
 from atomesh.cli.restart_policy import EX_CONFIG
 from atomesh.errors import ConfigurationError
 
@@ -33,11 +36,27 @@ def main() -> None:
         _check_platform()
         status = app(sys.argv[1:])
     except ConfigurationError as error:
-        print(f"atomesh: {error.message}", file=sys.stderr)
+        message = in_flags(error)
+        if not refuse(message):
+            print(f"atomesh: {message}", file=sys.stderr)
         sys.exit(EX_CONFIG)
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def in_flags(error: ConfigurationError) -> str:
+    """Its message with the engine's options named as on the command line."""
+    if error.param is None:
+        return error.message
+    from atomesh.cli.flags import EngineFlags
+
+    names = "|".join(field.name for field in fields(EngineFlags))
+    return re.sub(rf"\b({names})\b(?= is |$|[;:,]| or )", lambda match: _flag(match[1]), error.message)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _check_platform() -> None:

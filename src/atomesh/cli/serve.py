@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from atomesh.cli import environment
 from atomesh.cli.banner import Ready, print_ready, print_starting
-from atomesh.cli.core_shares import CoreShare, share_cores, usable_cores
+from atomesh.cli.core_shares import CoreShare, check_threads, share_cores, usable_cores
 from atomesh.cli.flags import (
     ENGINE_DEFAULTS,
     GATEWAY_DEFAULTS,
@@ -31,6 +31,7 @@ from atomesh.cli.gateway import admin_token, check_template, http_listener
 from atomesh.cli.pools import Pools, Seat, choose_pools
 from atomesh.cli.process import log_to_stderr, on_stop_signals
 from atomesh.cli.readiness import ServerAddress, reachable_host, wait_until_ready
+from atomesh.cli.restart_policy import EX_CONFIG
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.cli.supervisor import ChildSpec, Supervisor
 
@@ -83,6 +84,8 @@ def serve(
     """
     log_to_stderr(process.log_level)
     pools = choose_pools(prefill, decode, unified, can_hand_over=engine.device == "cpu")
+    check_threads(engine.threads)
+    engine.to_options(engine.threads)
     check_template(gateway.chat_template)
     keys = environment.api_keys(api_key)
     cluster_secret(process.secret_file, environment.home())
@@ -169,12 +172,12 @@ async def _supervise(
     on_stop_signals(supervisor.stop)
     print_starting(server.url, as_json)
     announcing = asyncio.create_task(_announce(supervisor, server, as_json))
-    reason = await supervisor.run(on_stopping=listener.close)
+    failure = await supervisor.run(on_stopping=listener.close)
     announcing.cancel()
-    if reason is not None:
-        print(f"atomesh: stopped, because {reason}", file=sys.stderr)
-        return 1
-    return 0
+    if failure is None:
+        return 0
+    print(f"atomesh: {failure.words}", file=sys.stderr)
+    return EX_CONFIG if failure.status == EX_CONFIG else 1
 
 
 async def _announce(supervisor: Supervisor, server: ServerAddress, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from atomesh.cli.refusal_pipe import REFUSAL_FD, RefusalPipe
 from atomesh.cli.restart_policy import STEADY_S, Ending, GiveUp, decide
 
 _log = logging.getLogger(__name__)
@@ -26,6 +27,14 @@ class ChildSpec:
     inherited_fds: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the whole cannot go on; `status` is the child's."""
+
+    status: int
+    words: str
+
+
 class Child:
     """One child through all its restarts."""
 
@@ -34,10 +43,11 @@ class Child:
         self._spec = spec
         self._has_served = has_served
         self._process: asyncio.subprocess.Process | None = None
+        self._refusal = ""
         self._stopping = asyncio.Event()
         self._gone = asyncio.Event()
 
-    async def keep(self) -> str | None:
+    async def keep(self) -> Failure | None:
         """Run it, and again whenever it ends; None once stopped, else why another try has no point."""
         quick_endings = 0
         try:
@@ -45,9 +55,9 @@ class Child:
                 began = time.monotonic()
                 status = await self._run_once()
                 quick_endings = 1 if time.monotonic() - began >= STEADY_S else quick_endings + 1
-                reason = await self._consider(Ending(status, quick_endings, self._has_served()))
-                if reason is not None:
-                    return reason
+                failure = await self._consider(Ending(status, quick_endings, self._has_served()))
+                if failure is not None:
+                    return failure
             return None
         finally:
             self._gone.set()
@@ -68,30 +78,34 @@ class Child:
             self._process.send_signal(number)
 
     async def _run_once(self) -> int:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "atomesh.cli.main",
-            *self._spec.words,
-            f"--supervisor-pid={os.getpid()}",
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            env={**os.environ, **self._spec.environment},
-            pass_fds=self._spec.inherited_fds,
-            start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
-        )
+        refusal = RefusalPipe()
+        with refusal.writable() as descriptor:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "atomesh.cli.main",
+                *self._spec.words,
+                f"--supervisor-pid={os.getpid()}",
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                env={**os.environ, **self._spec.environment, REFUSAL_FD: str(descriptor)},
+                pass_fds=(*self._spec.inherited_fds, descriptor),
+                start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
+            )
         if self._stopping.is_set():  # told so while it was being started
             self.signal(signal.SIGTERM)
-        return await self._process.wait()
+        status = await self._process.wait()
+        self._refusal = refusal.read()
+        return status
 
-    async def _consider(self, ending: Ending) -> str | None:
+    async def _consider(self, ending: Ending) -> Failure | None:
         """Wait until the next start is due; or the reason why there will be none."""
         if self._stopping.is_set():
             return None
         decision = decide(ending)
         words = f"the {self._spec.name} ended with {_status_words(ending.status)}"
         if isinstance(decision, GiveUp):
-            return f"{words}: {decision.reason}"
+            return Failure(ending.status, self._refusal or f"stopped, because {words}: {decision.reason}")
         _log.warning("%s; next start in %.1f s", words, decision.delay_s)
         try:
             await asyncio.wait_for(self._stopping.wait(), decision.delay_s)
@@ -101,7 +115,7 @@ class Child:
 
 
 class Supervisor:
-    """`run` returns None after `stop`, or the reason why it gave up; no child is left either way.
+    """`run` returns None after `stop`, or why it gave up; no child is left either way.
 
     Children start in the order of `specs` and stop in that order too, each after the one before it has gone.
     """
@@ -118,7 +132,7 @@ class Supervisor:
                 child.signal(signal.SIGTERM)
         self._stopping.set()
 
-    async def run(self, on_stopping: Callable[[], None]) -> str | None:
+    async def run(self, on_stopping: Callable[[], None]) -> Failure | None:
         """`on_stopping` is called before the first child is told to stop."""
         keepers = [asyncio.create_task(child.keep()) for child in self._children]
         stopping = asyncio.create_task(self._stopping.wait())
@@ -130,8 +144,8 @@ class Supervisor:
             for child in self._children:
                 await child.stop()
             stopping.cancel()
-        reasons = await asyncio.gather(*keepers)
-        return next((reason for reason in reasons if reason is not None), None)
+        failures = await asyncio.gather(*keepers)
+        return next((failure for failure in failures if failure is not None), None)
 
 
 def _status_words(status: int) -> str:

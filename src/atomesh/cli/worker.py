@@ -12,7 +12,14 @@ from cyclopts import Parameter
 from atomesh.byte_size import format_size
 from atomesh.cli import environment
 from atomesh.cli.compute_share import claim_cores
-from atomesh.cli.flags import ENGINE_DEFAULTS, PROCESS_DEFAULTS, EngineFlags, ProcessFlags
+from atomesh.cli.core_shares import check_threads
+from atomesh.cli.flags import (
+    ENGINE_DEFAULTS,
+    PROCESS_DEFAULTS,
+    EngineFlags,
+    ProcessFlags,
+    check_drain_timeout,
+)
 from atomesh.cli.kv_address import kv_listen_address
 from atomesh.cli.model_progress import show_progress
 from atomesh.cli.process import (
@@ -86,6 +93,8 @@ def worker(
     end_on_sigterm()
     log_to_stderr(process.log_level)
     address = parse_address(listen)
+    check_drain_timeout(drain_timeout)
+    check_threads(engine.threads)
     threads = claim_cores(cores, engine.threads, niceness)
     secret = cluster_secret(process.secret_file, environment.home())
     spec = WorkerSpec(

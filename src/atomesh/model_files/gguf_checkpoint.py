@@ -21,8 +21,9 @@ class GgufCheckpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.stem
+        view = map_file(path)
         try:
-            header = parse_gguf(map_file(path))
+            header = parse_gguf(view)
             self.config = parse_gguf_config(header)
         except ModelFileError as error:
             raise ModelFileError(f"{path.name}: {error.message}") from error

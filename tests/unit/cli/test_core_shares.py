@@ -1,6 +1,8 @@
 import pytest
 
+from atomesh.cli import core_shares
 from atomesh.cli.core_shares import parse_cpu_max, share_cores
+from atomesh.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,12 @@ def test_cores_are_shared_out(cores: list[int], workers: int, expected: list[tup
 )
 def test_a_cgroup_quota_is_read(text: str, expected: float | None) -> None:
     assert parse_cpu_max(text) == expected
+
+
+def test_threads_are_as_many_as_there_are_cores_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_shares, "usable_cores", lambda: (0, 1))
+    for threads in (None, 1, 2):
+        core_shares.check_threads(threads)
+    for threads in (0, -1, 3):
+        with pytest.raises(ConfigurationError, match=f"--threads is {threads}; .* between 1 and 2"):
+            core_shares.check_threads(threads)

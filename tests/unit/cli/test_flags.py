@@ -82,3 +82,9 @@ def test_api_keys_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatc
 def test_a_key_that_could_not_be_handed_on_is_refused(key: str) -> None:
     with pytest.raises(ConfigurationError, match="--api-key"):
         api_keys((key,))
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "86401"])
+def test_a_time_for_draining_is_neither_negative_nor_endless(seconds: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"--drain-timeout is {seconds} s"):
+        parse(f"--drain-timeout={seconds}")

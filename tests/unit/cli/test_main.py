@@ -69,3 +69,17 @@ def test_a_chat_template_is_read_before_anything_starts(
     assert captured.out == ""
     assert captured.err.startswith("atomesh: --chat-template /nonexistent cannot be read")
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "param", "said"),
+    [
+        ("max_model_len is 9; lower max_model_len or raise kv_memory", "max_model_len",
+         "--max-model-len is 9; lower --max-model-len or raise --kv-memory"),
+        ("kv_memory is 7 bytes", "kv_memory", "--kv-memory is 7 bytes"),
+        ("policy is /models/kv_memory.gguf", "policy", "--policy is /models/kv_memory.gguf"),
+        ("config.json: dtype is 7", None, "config.json: dtype is 7"),
+    ],
+)  # fmt: skip
+def test_options_are_named_as_on_the_command_line(message: str, param: str | None, said: str) -> None:
+    assert cli.in_flags(ConfigurationError(message, param=param)) == said
