@@ -236,8 +236,16 @@ def _engine_options(options: dict[str, Any]) -> EngineOptions:
 
 
 def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
-    single = [each for each in messages if isinstance(each, Mapping)]
-    several = [each for each in messages if not isinstance(each, Mapping)]
+    listed = _listed("messages", messages)
+    single = [each for each in listed if isinstance(each, Mapping)]
+    several: list[Sequence[Message]] = [
+        _listed("messages", each) for each in listed if not isinstance(each, Mapping)
+    ]
+    if not all(isinstance(message, Mapping) for conversation in several for message in conversation):
+        raise InvalidRequestError(
+            "messages must be a list of mappings with 'role' and 'content', or a list of such lists",
+            param="messages",
+        )
     if single and several:
         raise InvalidRequestError("messages mix one conversation with several", param="messages")
     return [single] if single else several

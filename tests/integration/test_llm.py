@@ -369,6 +369,13 @@ def test_special_tokens_in_a_message_are_plain_text(llm: LLM) -> None:
     assert plain.prompt_token_ids.count(EOS_TOKEN_ID) == 1
 
 
+@pytest.mark.parametrize("messages", ["hi", 5, ["hi"], [["hi"]], [5]])
+def test_what_is_no_conversation_is_refused(llm: LLM, messages: Any) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        llm.chat(messages)
+    assert caught.value.param == "messages"
+
+
 def test_a_model_without_a_template_says_so(model: Path, tmp_path: Path) -> None:
     for file in model.iterdir():
         if file.name != "tokenizer_config.json":
