@@ -44,8 +44,11 @@ class Running:
             return response.status, json.loads(await response.text())
 
     async def until_ready(self) -> None:
+        await self.until(200)
+
+    async def until(self, status: int) -> None:
         async with asyncio.timeout(10.0):
-            while (await self.get("/ready"))[0] != 200:  # noqa: ASYNC110  as a client would
+            while (await self.get("/ready"))[0] != status:  # noqa: ASYNC110  as a client would
                 await asyncio.sleep(0.01)
 
 
@@ -210,3 +213,20 @@ def test_a_model_without_a_usable_text_side_ends_the_gateway(
 
     run(scenario)
     assert caplog.messages == []  # the error says it all
+
+
+def test_a_worker_that_comes_back_is_told_of_as_loudly_as_its_going(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with running(options(address)) as server:
+            async with scripted_worker(scripted_engine(PacedTokens()), address, SECRET):
+                await server.until_ready()
+            await server.until(503)
+            async with scripted_worker(scripted_engine(PacedTokens()), address, SECRET):
+                await server.until_ready()
+
+    run(scenario)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    words = [line.rpartition(") ")[2] for line in told]
+    assert words[:2] == ["has gone", "is back"]

@@ -1,6 +1,8 @@
 """`atomesh gateway`: the HTTP face over workers that run already, or will."""
 
+import logging
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +10,8 @@ from cyclopts import Parameter
 
 from atomesh.cli import environment
 from atomesh.cli.flags import GATEWAY_DEFAULTS, PROCESS_DEFAULTS, GatewayFlags, ProcessFlags
-from atomesh.cli.process import die_with, log_to_stderr, on_stop_signals, run_async
+from atomesh.cli.process import announcer, die_with, log_to_stderr, on_stop_signals, run_async
+from atomesh.cli.readiness import ServerAddress
 from atomesh.cli.secret_files import cluster_secret, read_or_make_secret, read_secret
 from atomesh.clock import MonotonicClock
 from atomesh.engine.listener import listen
@@ -24,6 +27,8 @@ from atomesh.mesh.request_flow.flow import FlowRules
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.protocol.address import TcpAddress
 from atomesh.protocol.worker import ModelDescription
+
+_log = logging.getLogger(__name__)
 
 
 def gateway(
@@ -73,7 +78,8 @@ def gateway(
         ),
         enable_faults=process.enable_faults,
     )
-    run_async(lambda: _serve(options, gateway.chat_template, listener))
+    say = announcer(_log, supervisor_pid)
+    run_async(lambda: _serve(options, gateway.chat_template, listener, say))
     return 0
 
 
@@ -102,10 +108,19 @@ def _listener(host: str, port: int, descriptor: int | None) -> socket.socket:
     return http_listener(host, port) if descriptor is None else socket.socket(fileno=descriptor)
 
 
-async def _serve(options: GatewayOptions, chat_template: Path | None, listener: socket.socket) -> None:
+async def _serve(
+    options: GatewayOptions, chat_template: Path | None, listener: socket.socket, say: Callable[[str], None]
+) -> None:
+    bound_host, bound_port = listener.getsockname()[:2]
+    url = ServerAddress(bound_host, bound_port).url
+
     def load_text(model: ModelDescription) -> TextSide:
         checkpoint = open_checkpoint(Path(model.path))
-        return TextSide(load_tokenizer(checkpoint), load_chat_template(checkpoint, chat_template))
+        text = TextSide(load_tokenizer(checkpoint), load_chat_template(checkpoint, chat_template))
+        say(f"gateway is ready on {url}: {model.name}")
+        return text
+
+    say(f"gateway listens on {url} and waits for a worker at {', '.join(options.workers)}")
 
     gateway = Gateway(options, load_text, MonotonicClock())
     on_stop_signals(gateway.stop)

@@ -25,8 +25,8 @@ class ServerAddress:
 
     host: str
     port: int
-    api_key: str | None
-    admin_token: str
+    api_key: str | None = None
+    admin_token: str | None = None
 
     @property
     def url(self) -> str:

@@ -39,6 +39,7 @@ class AtomBackend:
         self._registry = registry
         self._clock = clock
         self._connection: WorkerConnection | None = None
+        self._is_missed = False
         registry.expect(address)
 
     async def run(self) -> None:
@@ -52,6 +53,7 @@ class AtomBackend:
                 _log.debug("no connection to the worker at %s: %s", self.address, error)
             except SilentWorkerError:
                 delay = FIRST_DELAY_S
+                self._is_missed = True
                 _log.warning("the worker at %s has been silent for %s s: given up", self.address, LOST_S)
             await asyncio.sleep(delay)
             delay = min(delay * 1.6, LONGEST_DELAY_S)
@@ -104,12 +106,21 @@ class AtomBackend:
             self._connection = connection
             self._registry.connected(self.address, worker, self._clock.now())
             self._tell_role()
-            _log.info("worker %s (%s) is ready", worker.worker_id, self.address)
+            self._say_ready(worker.worker_id)
             await self._watch(connection)
+            self._is_missed = True
             _log.warning("worker %s (%s) has gone", worker.worker_id, self.address)
         finally:
             connection.close()
             self._lost()
+
+    def _say_ready(self, worker_id: str) -> None:
+        """As loudly as its going was told."""
+        if self._is_missed:
+            _log.warning("worker %s (%s) is back", worker_id, self.address)
+        else:
+            _log.info("worker %s (%s) is ready", worker_id, self.address)
+        self._is_missed = False
 
     def _tell_role(self) -> None:
         """A worker that was not given another role than its own knows it already."""
