@@ -129,13 +129,20 @@ class CompletionStream:
             raise RequestFailed("no finish reason", "the stream ended without a finish reason")
         if self._finish_reason in FAILED_FINISHES:
             raise RequestFailed(f"finish reason {self._finish_reason}", "the server gave the answer up")
+        return self._completion(self._finish_reason, self._last_s)
+
+    def so_far(self) -> Completion | None:
+        """What came of a stream that was stopped; None before its first token."""
+        return self._completion("stopped", self._chunks[-1].at_s) if self._chunks else None
+
+    def _completion(self, finish_reason: str, last_s: float) -> Completion:
         counted = sum(chunk.tokens for chunk in self._chunks)
         told = self._usage.completion_tokens if self._usage else 0
         return Completion(
             chunks=tuple(self._chunks),
-            first_s=self._chunks[0].at_s if self._chunks else self._last_s,
-            last_s=self._last_s,
-            finish_reason=self._finish_reason,
+            first_s=self._chunks[0].at_s if self._chunks else last_s,
+            last_s=last_s,
+            finish_reason=finish_reason,
             prompt_tokens=self._usage.prompt_tokens if self._usage else None,
             output_tokens=told or counted,
             counted_by_usage=self._usage is not None and (told > 0 or counted == 0),

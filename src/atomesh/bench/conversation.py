@@ -44,6 +44,7 @@ class ChatParams:
 
     model: str
     temperature: float | None = None
+    top_p: float | None = None
     max_tokens: int | None = None
 
     def body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
@@ -53,11 +54,8 @@ class ChatParams:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        if self.temperature is not None:
-            body["temperature"] = self.temperature
-        if self.max_tokens is not None:
-            body["max_tokens"] = self.max_tokens
-        return body
+        chosen = {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
+        return body | {name: value for name, value in chosen.items() if value is not None}
 
 
 def speed_line(completion: Completion, asked_s: float) -> str:

@@ -26,7 +26,8 @@ class OpenAIClient:
     """`url` is the server's root, with or without /v1. Use it as an async context manager."""
 
     def __init__(self, url: str, *, api_key: str | None = None, clock: Clock | None = None) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")
+        """`url` is the server's root, with or without /v1; without a scheme it is http."""
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._clock = clock or MonotonicClock()
         self._session: aiohttp.ClientSession | None = None

@@ -33,8 +33,9 @@ def chat(
     url: str = "http://127.0.0.1:8000",
     model: str | None = None,
     system: str | None = None,
-    temperature: float | None = None,
-    max_tokens: int | None = None,
+    temperature: float = 0.2,
+    top_p: float = 0.9,
+    max_tokens: int = 512,
     api_key: Annotated[str | None, Parameter(env_var="OPENAI_API_KEY")] = None,
 ) -> int:
     """Talk with a model in the terminal, on any OpenAI-compatible server.
@@ -50,9 +51,11 @@ def chat(
     system
         System message to begin with.
     temperature
-        Sampling temperature; by default the server's.
+        Sampling temperature; 0 always takes the likeliest token.
+    top_p
+        Sample from the likeliest tokens that together have this probability.
     max_tokens
-        Longest answer in tokens; by default as long as the context allows.
+        Longest answer in tokens.
     api_key
         Key to send as a bearer token.
     """
@@ -63,7 +66,7 @@ def chat(
         runner.run(client.__aenter__())
         try:
             chosen = runner.run(choose_model(client, model, on_wait=notes.print))
-            params = ChatParams(chosen, temperature, max_tokens)
+            params = ChatParams(chosen, temperature, top_p, max_tokens)
             session = ChatSession(client, clock, params, Conversation(system), notes=notes)
             session.greet()
             _converse(session, runner)
@@ -120,7 +123,8 @@ class ChatSession:
                 self.note("/reset makes room by forgetting the conversation")
         except asyncio.CancelledError:
             shown.end_line()
-            self.note("stopped")
+            came = stream.so_far()
+            self.note("stopped" if came is None else f"stopped · {speed_line(came, asked)}")
             raise
         finally:
             if shown.text:

@@ -166,3 +166,10 @@ def test_error_frames_and_nonsense_are_failures(
         CompletionStream().observe(ServerEvent(data, name), 0.0)
 
     assert (caught.value.kind, caught.value.message, caught.value.status) == (kind, message, status)
+
+
+def test_what_came_of_a_stopped_stream() -> None:
+    assert play().so_far() is None
+    came = play(text("a"), text("b"), text("c")).so_far()
+    assert came is not None
+    assert (came.output_tokens, came.first_s, came.last_s, came.finish_reason) == (3, 1.0, 3.0, "stopped")

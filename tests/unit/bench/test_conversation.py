@@ -42,8 +42,8 @@ def test_only_what_was_given_is_asked_of_the_server() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    body = ChatParams("m", temperature=0.0, max_tokens=5).body([])
-    assert (body["temperature"], body["max_tokens"]) == (0.0, 5)
+    body = ChatParams("m", temperature=0.0, top_p=0.9, max_tokens=5).body([])
+    assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.0, 0.9, 5)
 
 
 @pytest.mark.parametrize(

@@ -171,3 +171,8 @@ def test_pieces_come_one_by_one_and_closing_early_hangs_up() -> None:
 def test_it_is_used_as_a_context_manager() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         asyncio.run(OpenAIClient("http://127.0.0.1:1").models())
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8201", "http://127.0.0.1:8201/v1", "127.0.0.1:8201/"])
+def test_a_url_may_do_without_its_scheme(url: str) -> None:
+    assert OpenAIClient(url).url == "http://127.0.0.1:8201"
