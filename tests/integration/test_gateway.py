@@ -163,7 +163,9 @@ def test_stopping_lets_the_running_answer_finish_and_takes_no_new_one(address: s
             tokens.allow(1)
             async with server.http.post("/v1/completions", json=STREAM) as stream:
                 assert (await stream.content.readline()).startswith(b"data: ")
+                assert server.gateway.num_running == 1
                 server.gateway.stop()
+                assert server.gateway.num_running == 0
                 tokens.release()
                 text = (await stream.content.read()).decode()
             assert text.endswith("data: [DONE]\n\n")

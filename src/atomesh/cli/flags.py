@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
 
+from atomesh.byte_size import format_size
 from atomesh.cli.sizes import parse_size
 from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, Policy
 from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
@@ -22,8 +23,15 @@ MAX_DRAIN_S = 86_400
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
+def _show_size(num_bytes: int | None) -> str | None:
+    return None if num_bytes is None else format_size(num_bytes)
+
+
 def _convert_size(_type: object, tokens: Sequence[Token]) -> int:
     return parse_size(tokens[0].value)
+
+
+SIZE = Parameter(converter=_convert_size, metavar="SIZE", show_default=_show_size)
 
 
 @Parameter(name="*", group=Group("Engine", sort_key=1))
@@ -41,7 +49,7 @@ class EngineFlags:
     """Most tokens that one step computes: the chunk size of long prompts."""
     block_size: Literal[16, 32] = 32
     """Tokens in a KV block."""
-    kv_memory: Annotated[int | None, Parameter(converter=_convert_size)] = None
+    kv_memory: Annotated[int | None, SIZE] = None
     """Memory of the KV pool of each worker, such as 2GiB; by default the smaller of a quarter of the free
     memory and 32 full contexts, at least one context."""
     policy: Policy = "fcfs"
@@ -83,7 +91,7 @@ class GatewayFlags:
     made in ATOMESH_HOME/admin-token."""
     cors_origin: tuple[str, ...] = ()
     """Origin whose pages may call the API from a browser; repeat for several, * for all."""
-    max_body: Annotated[int, Parameter(converter=_convert_size)] = 16 * 2**20
+    max_body: Annotated[int, SIZE] = 16 * 2**20
     """Longest request body, such as 16MiB."""
     drain_timeout: float = 20.0
     """Seconds that running answers get to finish after SIGTERM or Ctrl-C."""

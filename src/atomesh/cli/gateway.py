@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -108,6 +109,11 @@ def _listener(host: str, port: int, descriptor: int | None) -> socket.socket:
     return http_listener(host, port) if descriptor is None else socket.socket(fileno=descriptor)
 
 
+def drain_line(answers: int, drain_s: float) -> str:
+    plural = "" if answers == 1 else "s"
+    return f"waiting for {answers} answer{plural}, at most {drain_s:g} s; Ctrl-C again stops now"
+
+
 async def _serve(
     options: GatewayOptions, chat_template: Path | None, listener: socket.socket, say: Callable[[str], None]
 ) -> None:
@@ -123,5 +129,11 @@ async def _serve(
     say(f"gateway listens on {url} and waits for a worker at {', '.join(options.workers)}")
 
     gateway = Gateway(options, load_text, MonotonicClock())
-    on_stop_signals(gateway.stop)
+
+    def stop() -> None:
+        if gateway.num_running:
+            print(drain_line(gateway.num_running, options.drain_s), file=sys.stderr, flush=True)
+        gateway.stop()
+
+    on_stop_signals(stop)
     await gateway.run(listener)

@@ -20,12 +20,20 @@ COMMANDS = {
     "gateway": "Serve the API from workers that run elsewhere.",
 }
 
+MODEL_IS_POSITIONAL = ("serve", "worker")
+
+
+def _show_default(value: object) -> str | None:
+    """In help; nothing for what is empty or follows from other things."""
+    return None if value is None or value == () else str(value)
+
+
 app = App(
     name="atomesh",
     help="Serve large language models with prefill and decode apart.",
     version=__version__,
     result_action="return_value",
-    default_parameter=Parameter(negative_iterable=()),
+    default_parameter=Parameter(negative_iterable=(), show_default=_show_default),
 )
 for _order, (_name, _help) in enumerate(COMMANDS.items()):
     app.command(f"atomesh.cli.{_name}:{_name}", name=_name, help=_help, sort_key=_order)
@@ -34,6 +42,7 @@ for _order, (_name, _help) in enumerate(COMMANDS.items()):
 def main() -> None:
     try:
         _check_platform()
+        _check_model_flag(sys.argv[1:])
         status = app(sys.argv[1:])
     except ConfigurationError as error:
         message = in_flags(error)
@@ -57,6 +66,11 @@ def in_flags(error: ConfigurationError) -> str:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def _check_model_flag(words: list[str]) -> None:
+    if words[:1] and words[0] in MODEL_IS_POSITIONAL and any(w.split("=")[0] == "--model" for w in words):
+        raise ConfigurationError(f"MODEL is no flag but an argument: atomesh {words[0]} MODEL")
 
 
 def _check_platform() -> None:

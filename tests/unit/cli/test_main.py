@@ -46,6 +46,8 @@ def test_flags_of_the_engine_have_defaults_in_their_help(
     for flag in ("--max-model-len", "--kv-memory", "--max-num-seqs", "--block-size", "--dtype", "--threads"):
         assert flag in text
     assert "[default: 64]" in text
+    assert "--kv-memory SIZE" in text
+    assert "()" not in text
     assert "supervisor" not in text
 
 
@@ -83,3 +85,19 @@ def test_a_chat_template_is_read_before_anything_starts(
 )  # fmt: skip
 def test_options_are_named_as_on_the_command_line(message: str, param: str | None, said: str) -> None:
     assert cli.in_flags(ConfigurationError(message, param=param)) == said
+
+
+def test_the_help_shows_sizes_as_people_write_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    run(monkeypatch, "serve", "--help")
+    assert "[default: 16MiB]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [("serve", "--model", "x"), ("worker", "--model=x")])
+def test_the_model_is_no_flag(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *words) == 78
+    assert f"atomesh {words[0]} MODEL" in capsys.readouterr().err

@@ -73,6 +73,11 @@ class Gateway:
         self._stopping = asyncio.Event()
         self._abandoned = asyncio.Event()
 
+    @property
+    def num_running(self) -> int:
+        """Requests that are being answered; 0 once told to stop."""
+        return 0 if self._stopping.is_set() else self._server.num_running
+
     def stop(self) -> None:
         """Finish what runs, within `drain_s`; a second call ends it now. To be called in the event loop."""
         if self._stopping.is_set():

@@ -46,6 +46,11 @@ class HttpServer(uvicorn.Server):
             self.config.timeout_graceful_shutdown = int(within_s)
         self.should_exit = True
 
+    @property
+    def num_running(self) -> int:
+        """Requests that are being answered."""
+        return len(self.server_state.tasks)
+
     async def run_on(self, listener: socket.socket) -> None:
         await self.serve(sockets=[listener])
 
