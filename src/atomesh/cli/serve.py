@@ -2,13 +2,9 @@
 
 import asyncio
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +29,7 @@ from atomesh.cli.process import log_to_stderr, on_stop_signals
 from atomesh.cli.readiness import ServerAddress, reachable_host, wait_until_ready
 from atomesh.cli.restart_policy import EX_CONFIG
 from atomesh.cli.secret_files import cluster_secret
+from atomesh.cli.socket_directory import socket_directory
 from atomesh.cli.supervisor import ChildSpec, Supervisor
 
 STOP_S = 5.0  # beyond the time for draining
@@ -60,7 +57,8 @@ def serve(
     Parameters
     ----------
     model
-        A directory or GGUF file, a name of `atomesh models`, or a hub id; by default the default model,
+        A directory or GGUF file, a name of `atomesh models`, or, where huggingface_hub is installed, a hub
+        id; by default the default model,
         which is fetched once.
     host
         Address to listen on; 0.0.0.0 for all of this machine's.
@@ -92,7 +90,7 @@ def serve(
     operator = admin_token(gateway.admin_token_file, environment.home())
     listener = http_listener(host, port)
     server = ServerAddress(reachable_host(host), listener.getsockname()[1], next(iter(keys), None), operator)
-    with _socket_directory() as sockets:
+    with socket_directory() as sockets:
         flags = _Flags(model, served_model_name, keys, engine, gateway, process)
         workers = _workers(flags, pools, sockets)
         addresses = [f"unix:{_socket(sockets, seat)}" for seat in pools.seats]
@@ -186,13 +184,3 @@ async def _announce(supervisor: Supervisor, server: ServerAddress, as_json: bool
     supervisor.has_served = True
     seconds = time.monotonic() - began
     print_ready(Ready(server.url, served, seconds, server.api_key is not None, os.getpid()), as_json)
-
-
-@contextmanager
-def _socket_directory() -> Iterator[Path]:
-    """For the workers' sockets; nobody else may look in. Short, for a socket's path has little room."""
-    path = Path(tempfile.mkdtemp(prefix="atomesh-", dir="/tmp"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
