@@ -71,7 +71,8 @@ def worker(
     Parameters
     ----------
     model
-        A directory or GGUF file, a name of `atomesh models`, or a hub id; by default the default model.
+        A directory or GGUF file, a name of `atomesh models`, or, where huggingface_hub is installed, a hub
+        id; by default the default model.
     listen
         Where to listen: HOST:PORT or unix:PATH.
     role
