@@ -2,6 +2,7 @@
 
 What asks for `bench` holds for one unified worker and for prefill and decode apart, over every transport;
 what asks for `apart` needs the two. After every test the server is idle, its books are right, and it answers.
+A sample of the rows runs over TCP too; make soak runs all of them.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from atomesh.testing.tiny_model import write_tiny_model
 
 APART = [ONE_AND_ONE, ONE_AND_ONE_TCP]
 SHAPES = [UNIFIED, *APART]
+SAMPLED_OVER_TCP = ("test_answers.py", "test_transfers.py", "test_strangers.py")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -22,6 +24,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         shapes = APART if {"apart", "doomed"} & set(metafunc.fixturenames) else SHAPES
         names = [shape.name for shape in shapes]
         metafunc.parametrize("server", shapes, ids=names, indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if ONE_AND_ONE_TCP.name in item.name and item.path.name not in SAMPLED_OVER_TCP:
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session")
