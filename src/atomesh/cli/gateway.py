@@ -18,6 +18,7 @@ from atomesh.clock import MonotonicClock
 from atomesh.engine.listener import listen
 from atomesh.errors import ConfigurationError
 from atomesh.frontend.options import FrontendOptions
+from atomesh.frontend.sampling_defaults import read_sampling_defaults
 from atomesh.frontend.templates.chat_template import check_override, load_chat_template
 from atomesh.frontend.text.tokenizer import load_tokenizer
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
@@ -122,7 +123,11 @@ async def _serve(
 
     def load_text(model: ModelDescription) -> TextSide:
         checkpoint = open_checkpoint(Path(model.path))
-        text = TextSide(load_tokenizer(checkpoint), load_chat_template(checkpoint, chat_template))
+        text = TextSide(
+            load_tokenizer(checkpoint),
+            load_chat_template(checkpoint, chat_template),
+            read_sampling_defaults(checkpoint),
+        )
         say(f"gateway is ready on {url}: {model.name}")
         return text
 

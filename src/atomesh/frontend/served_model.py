@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.frontend.token_service import TokenService
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """`name` is the id in /v1/models; a request may also name it by any of `aliases`. `created` is in Unix
-    seconds."""
+    seconds. `sampling_defaults` hold for requests that do not say.
+    """
 
     name: str
     tokenizer: "Tokenizer"
@@ -21,3 +23,4 @@ class ServedModel:
     service: TokenService
     created: int
     aliases: tuple[str, ...] = field(default=())
+    sampling_defaults: SamplingDefaults = NO_DEFAULTS

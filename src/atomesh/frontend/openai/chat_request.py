@@ -12,6 +12,7 @@ from atomesh.frontend.openai.sampling_fields import (
     choose_max_tokens,
     make_sampling,
 )
+from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.protocol.sampling import MAX_LOGPROBS, SamplingParams
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -41,12 +42,13 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-def parse_chat_sampling(request: ChatRequest) -> SamplingParams:
+def parse_chat_sampling(request: ChatRequest, defaults: SamplingDefaults = NO_DEFAULTS) -> SamplingParams:
     """Checks everything but the messages. Raises InvalidRequestError."""
     check_shared_fields(request)
     _refuse_echo(request)
     return make_sampling(
         request,
+        defaults,
         max_tokens=choose_max_tokens(request, default=None, least=1),
         logprobs=_count_logprobs(request),
     )

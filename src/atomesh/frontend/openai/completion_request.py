@@ -9,6 +9,7 @@ from atomesh.frontend.openai.sampling_fields import (
     choose_max_tokens,
     make_sampling,
 )
+from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.protocol.sampling import SamplingParams
 
 MAX_COMPLETION_LOGPROBS = 5
@@ -23,7 +24,9 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
     logprobs: int | None = None
 
 
-def parse_completion_sampling(request: CompletionRequest) -> SamplingParams:
+def parse_completion_sampling(
+    request: CompletionRequest, defaults: SamplingDefaults = NO_DEFAULTS
+) -> SamplingParams:
     """Checks everything but the prompt. Raises InvalidRequestError."""
     check_shared_fields(request)
     if request.logprobs is not None and not 0 <= request.logprobs <= MAX_COMPLETION_LOGPROBS:
@@ -32,6 +35,7 @@ def parse_completion_sampling(request: CompletionRequest) -> SamplingParams:
         )
     return make_sampling(
         request,
+        defaults,
         max_tokens=choose_max_tokens(request, DEFAULT_MAX_TOKENS, least=0 if request.echo else 1),
         logprobs=request.logprobs,
         prompt_logprobs=request.logprobs if request.echo else None,

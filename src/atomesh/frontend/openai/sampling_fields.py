@@ -1,6 +1,7 @@
 """The fields that chat and completions share, and their way to SamplingParams. Null means the default."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -8,6 +9,7 @@ from atomesh.errors import InvalidRequestError
 from atomesh.frontend.generation import Generation
 from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter
 from atomesh.frontend.options import FrontendOptions
+from atomesh.frontend.sampling_defaults import SamplingDefaults
 from atomesh.protocol.sampling import SamplingParams
 
 _COPIED = (
@@ -99,16 +101,24 @@ def choose_max_tokens(fields: SamplingFields, default: int | None, least: int) -
 
 def make_sampling(
     fields: SamplingFields,
+    defaults: SamplingDefaults,
     *,
     max_tokens: int | None,
     logprobs: int | None,
     prompt_logprobs: int | None = None,
 ) -> SamplingParams:
-    """Raises InvalidRequestError for a value out of range. Of two `prompt_logprobs` the larger counts."""
-    given = {name: value for name in _COPIED if (value := getattr(fields, name)) is not None}
+    """What the request says, and the model's defaults for what it does not say.
+
+    Raises InvalidRequestError for a value out of range. Of two `prompt_logprobs` the larger counts.
+    """
+    settled = {**_told(defaults, SamplingDefaults.__struct_fields__), **_told(fields, _COPIED)}
     if prompt_logprobs is not None:
-        given["prompt_logprobs"] = max(prompt_logprobs, given.get("prompt_logprobs", 0))
-    return SamplingParams(n=count_choices(fields), max_tokens=max_tokens, logprobs=logprobs, **given)
+        settled["prompt_logprobs"] = max(prompt_logprobs, settled.get("prompt_logprobs", 0))
+    return SamplingParams(n=count_choices(fields), max_tokens=max_tokens, logprobs=logprobs, **settled)
+
+
+def _told(source: msgspec.Struct, names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(source, name)) is not None}
 
 
 def count_choices(fields: SamplingFields) -> int:

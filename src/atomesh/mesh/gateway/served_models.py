@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.token_service import TokenService
 from atomesh.protocol.worker import ModelDescription, WorkerDescription
@@ -21,6 +22,7 @@ class TextSide:
 
     tokenizer: "Tokenizer"
     chat_template: "ChatTemplate | None"
+    sampling_defaults: SamplingDefaults = NO_DEFAULTS
 
 
 class ServedModels:
@@ -61,6 +63,7 @@ class ServedModels:
                 service=self._make_service(model.name),
                 created=int(time.time()),
                 aliases=() if self._models else self._aliases,
+                sampling_defaults=text.sampling_defaults,
             )
 
     def close(self) -> None:

@@ -3,6 +3,7 @@ import pytest
 
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.openai.chat_request import ChatMessage, ChatRequest, parse_chat_sampling, parse_messages
+from atomesh.frontend.sampling_defaults import SamplingDefaults
 
 
 def request(**fields: object) -> ChatRequest:
@@ -65,3 +66,10 @@ def test_echo_is_for_completions() -> None:
     with pytest.raises(InvalidRequestError, match="echo is not supported in chat") as caught:
         parse_chat_sampling(request(echo=True))
     assert caught.value.param == "echo"
+
+
+def test_the_models_defaults_hold_where_the_request_does_not_say() -> None:
+    defaults = SamplingDefaults(temperature=0.6, top_p=0.95)
+    params = parse_chat_sampling(request(temperature=0.0), defaults)
+    assert (params.temperature, params.top_p, params.top_k) == (0.0, 0.95, 0)
+    assert parse_chat_sampling(request(), defaults).temperature == 0.6
