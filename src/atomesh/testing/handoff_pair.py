@@ -39,12 +39,15 @@ class Mailbox:
     def send(self, data: bytes) -> None:
         with self._news:
             for message in self._decoder.feed(data):
-                if isinstance(message, StepFrame):
-                    for delta in message.deltas:
-                        self.deltas.setdefault(delta.request_id, []).append(delta)
-                elif isinstance(message, Inspected):
-                    self.inspected[message.query_id] = message
+                self._keep(message)
             self._news.notify_all()
+
+    def _keep(self, message: WorkerMessage) -> None:
+        if isinstance(message, StepFrame):
+            for delta in message.deltas:
+                self.deltas.setdefault(delta.request_id, []).append(delta)
+        elif isinstance(message, Inspected):
+            self.inspected[message.query_id] = message
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Raises AssertionError when it does not hold in time."""
