@@ -21,6 +21,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 class ContentPart(msgspec.Struct, frozen=True):
     type: str
     text: str | None = None
+    refusal: str | None = None
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
@@ -109,13 +110,14 @@ def _parse_content(content: str | list[ContentPart] | None, place: str) -> str:
         return content or ""
     texts = []
     for index, part in enumerate(content):
-        if part.type not in ("text", "refusal") or (part.type == "text" and part.text is None):
+        text = {"text": part.text, "refusal": part.refusal}.get(part.type)
+        if text is None:
             raise InvalidRequestError(
-                f"{place}[{index}] is a part of type {part.type[:40]!r}; this model reads only text parts "
-                "with a text",
+                f"{place}[{index}] is a part of type {part.type[:40]!r}; this model reads only text "
+                "and refusal parts with their text",
                 param=f"{place}[{index}]",
             )
-        texts.append(part.text or "")
+        texts.append(text)
     return "\n".join(texts)
 
 

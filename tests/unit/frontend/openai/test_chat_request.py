@@ -24,6 +24,12 @@ def test_parts_are_joined_and_developers_are_systems() -> None:
     assert parsed == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "a\nb"}]
 
 
+def test_a_refusal_part_keeps_its_text() -> None:
+    refused = {"type": "refusal", "refusal": "I can't."}
+    parsed = parse_messages(messages({"role": "assistant", "content": [refused]}))
+    assert parsed == [{"role": "assistant", "content": "I can't."}]
+
+
 def test_calls_in_the_history_reach_the_template_as_objects() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     broken = {"id": "2", "type": "function", "function": {"name": "f", "arguments": "{"}}
