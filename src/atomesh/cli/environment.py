@@ -24,7 +24,7 @@ def admin_token() -> str | None:
 
 
 def api_keys(given: tuple[str, ...]) -> tuple[str, ...]:
-    """`given` on the command line, then those of ATOMESH_API_KEYS, separated by commas.
+    """`given` on the command line, then those of ATOMESH_API_KEYS, separated by commas and white space.
 
     Raises ConfigurationError for an empty key, and for one that the variable could not hold.
     """
@@ -33,5 +33,6 @@ def api_keys(given: tuple[str, ...]) -> tuple[str, ...]:
             raise ConfigurationError(
                 "an --api-key is empty, or has a comma, a control or a non-ASCII character"
             )
-    keys = (*given, *os.environ.get("ATOMESH_API_KEYS", "").split(","))
+    named = os.environ.get("ATOMESH_API_KEYS", "").split(",")
+    keys = (*given, *(key.strip() for key in named))
     return tuple(dict.fromkeys(key for key in keys if key))

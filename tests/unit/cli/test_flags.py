@@ -74,7 +74,7 @@ def test_flags_become_the_engines_options() -> None:
 
 
 def test_api_keys_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ATOMESH_API_KEYS", "b,c,,a")
+    monkeypatch.setenv("ATOMESH_API_KEYS", "b, c, ,a\n")
     assert api_keys(("a",)) == ("a", "b", "c")
 
 
