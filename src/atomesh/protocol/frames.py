@@ -148,3 +148,5 @@ class FrameDecoder(Generic[M]):
                 return self._decoder.decode(body)
         except (msgspec.DecodeError, AtomeshError) as error:
             raise FrameError(f"a frame is not a message of this plane: {error}") from error
+        except RecursionError as error:
+            raise FrameError("a frame is nested too deeply") from error

@@ -74,6 +74,12 @@ def test_a_side_refuses_messages_that_are_not_for_it():
         FrameDecoder(GatewayMessage).feed(encode_frame(Challenge(b"n")))
 
 
+def test_a_frame_nested_too_deeply_is_refused():
+    body = b"\x82\xa4type\xa6answer\xa1x" + b"\x91" * 100_000 + b"\x90"
+    with pytest.raises(FrameError, match="nested too deeply"):
+        FrameDecoder(GatewayMessage).feed(struct.pack("<I", len(body)) + body)
+
+
 def test_an_announced_length_above_the_limit_is_refused_before_its_bytes_come():
     with pytest.raises(FrameError, match=f"the limit is {frames.MAX_FRAME_BYTES}"):
         FrameDecoder(WorkerMessage).feed(struct.pack("<I", frames.MAX_FRAME_BYTES + 1))
