@@ -30,12 +30,21 @@ class _Rule:
 def check_config(config: ModelConfig, source: str) -> ModelConfig:
     """Refuses numbers that do not fit each other, naming them; returns `config` otherwise."""
     special = [*config.eos_token_ids, *([] if config.bos_token_id is None else [config.bos_token_id])]
+    scaling = None if config.rope_scaling is None else config.rope_scaling.kind
     rules = (
         _Rule(
             config.num_heads % config.num_kv_heads == 0,
             f"{config.num_heads} attention heads cannot share {config.num_kv_heads} key/value heads evenly",
         ),
         _Rule(config.head_dim % 2 == 0, f"head dimension {config.head_dim} is odd, so it cannot be rotated"),
+        _Rule(
+            scaling != "dynamic" or config.head_dim > 2,
+            f"head dimension {config.head_dim} is too small for dynamic rope scaling, which needs 4 or more",
+        ),
+        _Rule(
+            scaling != "yarn" or config.rope_theta > 1.0,
+            f"rope_theta is {config.rope_theta:g}; yarn scaling needs more than 1",
+        ),
         _Rule(
             all(token < config.vocab_size for token in special),
             f"special tokens {sorted(special)[-3:]} lie outside the vocabulary of {config.vocab_size}",

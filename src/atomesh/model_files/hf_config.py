@@ -59,6 +59,8 @@ _GEMMA_DEFAULTS: Mapping[str, object] = {
     "hidden_activation": "gelu_pytorch_tanh",
     "tie_word_embeddings": True,
 }
+# No such token; as many key/value heads as attention heads.
+_MEANINGFUL_NULLS = ("bos_token_id", "eos_token_id", "num_key_value_heads")
 
 
 def parse_hf_config(config: Mapping[str, object], generation: Mapping[str, object]) -> ModelConfig:
@@ -176,7 +178,10 @@ def _base(fields: Fields, activation_key: str = "hidden_act", default_theta: flo
 
 
 def _with_defaults(fields: Fields, defaults: Mapping[str, object]) -> Fields:
-    present = {key: value for key, value in fields.values.items() if value is not None}
+    """A null is as good as missing, except where transformers gives it a meaning of its own."""
+    present = {
+        key: value for key, value in fields.values.items() if value is not None or key in _MEANINGFUL_NULLS
+    }
     return Fields(fields.source, {**defaults, **present})
 
 

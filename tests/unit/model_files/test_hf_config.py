@@ -103,6 +103,13 @@ def test_mistrals_window_may_be_null():
     assert _tiny("mistral", sliding_window=7).layer_windows == (7, 7)
 
 
+@pytest.mark.parametrize("model_type", CLASSES)
+def test_a_null_means_no_such_token_and_a_key_value_head_for_each_head(model_type):
+    nulls = dict.fromkeys(("bos_token_id", "eos_token_id", "num_key_value_heads"))
+    ours = parse_hf_config({"model_type": model_type, "num_attention_heads": 16, **nulls}, {})
+    assert (ours.bos_token_id, ours.eos_token_ids, ours.num_kv_heads) == (None, (), 16)
+
+
 def test_qwens_windows_begin_at_a_layer():
     config = _tiny("qwen2", use_sliding_window=True, sliding_window=9, max_window_layers=1)
     assert config.layer_windows == (None, 9)
@@ -220,6 +227,8 @@ def test_generation_configs_end_tokens_win():
             {"rope_scaling": {**LLAMA3, "type": "llama3", "low_freq_factor": 4.0}},
             "not below high_freq_factor",
         ),
+        ({"rope_scaling": {"type": "yarn", "factor": 2}, "rope_theta": 1.0}, "rope_theta is 1; yarn"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2}, "head_dim": 2}, "head dimension 2 is too small"),
         (
             {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
             "partial_rotary_factor is 0.5",
