@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENIZER_BYTES = 128 * 2**20
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+_MAX_ID_DIGITS = len(str(MAX_TOKEN_ID))
 _ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -87,7 +88,12 @@ def _with_configured_tokens(tokens: list[dict[str, Any]], config: Mapping[str, A
         return tokens
     merged = {entry["id"]: entry for entry in tokens}
     for key, entry in decoder.items():
-        valid = key.isdecimal() and isinstance(entry, dict) and isinstance(entry.get("content"), str)
+        valid = (
+            key.isdecimal()
+            and len(key) <= _MAX_ID_DIGITS
+            and isinstance(entry, dict)
+            and isinstance(entry.get("content"), str)
+        )
         if not valid or not entry["content"] or int(key) > MAX_TOKEN_ID:
             raise ModelFileError(
                 f"added_tokens_decoder[{key[:64]!r}] of tokenizer_config.json is not a token: "

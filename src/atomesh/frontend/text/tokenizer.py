@@ -103,7 +103,7 @@ def _encode(tokenizer: tokenizers.Tokenizer, text: str, add_special_tokens: bool
             "send valid Unicode"
         ) from error
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3's, which no module exports
+        if not _is_panic(error):
             raise
         raise InvalidRequestError(
             "the text takes the tokenizer too many steps; send less of what repeats in it"
@@ -111,10 +111,17 @@ def _encode(tokenizer: tokenizers.Tokenizer, text: str, add_special_tokens: bool
     return ids
 
 
+def _is_panic(error: BaseException) -> bool:
+    """Of the library's Rust code; pyo3's exception is no Exception, and no module exports it."""
+    return type(error).__name__ == "PanicException"
+
+
 def _build(spec: Mapping[str, object]) -> tokenizers.Tokenizer:
     try:
         tokenizer = tokenizers.Tokenizer.from_str(json.dumps(spec))
-    except Exception as error:
+    except BaseException as error:
+        if not (isinstance(error, Exception) or _is_panic(error)):
+            raise
         raise ModelFileError(f"the tokenizer's definition is not valid: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()

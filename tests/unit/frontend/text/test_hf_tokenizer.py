@@ -89,6 +89,7 @@ def repeated(pattern: str, content: str, times: int) -> dict[str, object]:
         (lambda spec: spec.pop("model"), "has no model"),
         (lambda spec: spec["model"].pop("vocab"), "definition is not valid"),
         (lambda spec: spec["model"].update(merges=[["nope", "never"]]), "definition is not valid"),
+        (lambda spec: spec["model"].update(continuing_subword_prefix="x" * 99), "definition is not valid"),
         (lambda spec: spec["model"]["vocab"].update(a=-1), "definition is not valid"),
         (lambda spec: spec["model"]["vocab"].update(zzz=2**32 - 1), r"must lie in \[0, 4194303\]"),
         (lambda spec: spec["added_tokens"][0].update(id=2**40), r"must lie in \[0, 4194303\]"),
@@ -118,7 +119,7 @@ def test_a_tokenizer_that_is_no_json_object_is_refused(model: Path, text: str) -
 
 
 def test_a_damaged_added_tokens_decoder_is_refused(model: Path) -> None:
-    for decoder in ({"x": {"content": "a"}}, {"9" * 30: {"content": "a"}}, {"400": "a"}):
+    for decoder in ({"x": {"content": "a"}}, {"9" * 5000: {"content": "a"}}, {"400": "a"}):
         edit(model / "tokenizer_config.json", added_tokens_decoder=decoder)
         with pytest.raises(ModelFileError, match="added_tokens_decoder"):
             load_tokenizer(open_checkpoint(model))
