@@ -29,11 +29,11 @@ def cuts(length: int) -> st.SearchStrategy[list[int]]:
 
 
 def visible(text: str, stops: tuple[str, ...], *, include_stop: bool) -> tuple[str, str | None]:
-    """The text up to the stop string that is completed first, the longest if several are at once."""
+    """The text up to the stop string that is completed first, of several at once the list's first."""
     for end in range(1, len(text) + 1):
         completed = [stop for stop in stops if text[:end].endswith(stop)]
         if completed:
-            stop = max(completed, key=len)
+            stop = completed[0]
             return text[: end if include_stop else end - len(stop)], stop
     return text, None
 

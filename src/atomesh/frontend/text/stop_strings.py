@@ -17,12 +17,11 @@ class StopMatch:
 
 
 class StopSearch:
-    """Of the stop strings, the first to be completed wins; of those completed at once, the longest."""
+    """Of the stop strings, the first to be completed wins; of those completed at once, the first in
+    the list, as in vLLM."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._automata = [
-            _Automaton(stop) for stop in sorted(set(stops), key=lambda stop: (-len(stop), stop))
-        ]
+        self._automata = [_Automaton(stop) for stop in dict.fromkeys(stops)]
         self._first_characters = frozenset(stop[0] for stop in stops)
         self.held = 0
 
@@ -36,6 +35,14 @@ class StopSearch:
                     return StopMatch(automaton.stop, index + 1)
             self.held = max(automaton.matched for automaton in self._automata)
         return None
+
+    def pass_over(self, piece: str) -> None:
+        """As `feed`, but what ends within `piece` is no match; what only begins in it may become one."""
+        for character in piece:
+            for automaton in self._automata:
+                if automaton.advance(character):
+                    automaton.fall_back()
+        self.held = max((automaton.matched for automaton in self._automata), default=0)
 
 
 class _Automaton:
@@ -51,6 +58,10 @@ class _Automaton:
             matched = self._fallback[matched]
         self.matched = matched + 1 if self.stop[matched] == character else 0
         return self.matched == len(self.stop)
+
+    def fall_back(self) -> None:
+        """Go on after a whole match, whose end may begin another."""
+        self.matched = self._fallback[self.matched]
 
 
 def _fallbacks(stop: str) -> list[int]:

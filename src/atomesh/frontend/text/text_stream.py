@@ -28,7 +28,7 @@ class TextStream:
     """The joined pieces are the whole text, decoded at once and cut at the first stop string, byte for byte.
 
     A piece never ends within a character, and holds back only the longest end that may still become a stop
-    string. Text that the first `min_tokens` tokens bring is not searched.
+    string. A stop string that ends in the text of the first `min_tokens` tokens is none.
     """
 
     def __init__(
@@ -78,8 +78,10 @@ class TextStream:
         """What of the held text and `new` may go out."""
         if self._unsearched_tokens > 0:
             self._unsearched_tokens -= 1
-            return TextPiece(new, None, 1)
-        match = self._search.feed(new)
+            self._search.pass_over(new)
+            match = None
+        else:
+            match = self._search.feed(new)
         known = self._held + new
         if match is not None:
             self._held, self._stopped = "", True

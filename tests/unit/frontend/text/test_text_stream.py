@@ -43,9 +43,12 @@ def test_a_stop_string_may_be_included() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stops", "text", "stop"), [(("b", "ab"), "", "ab"), (("abc", "b"), "a", "b"), (("aab",), "a", "aab")]
+    ("stops", "text", "stop"),
+    [(("ab", "b"), "", "ab"), (("b", "ab"), "a", "b"), (("abc", "b"), "a", "b"), (("aab",), "a", "aab")],
 )
-def test_the_stop_completed_first_wins_then_the_longest(stops: tuple[str, ...], text: str, stop: str) -> None:
+def test_the_stop_completed_first_wins_then_the_lists_first(
+    stops: tuple[str, ...], text: str, stop: str
+) -> None:
     given = b"aaab" if stop == "aab" else b"abc"
     assert stream(*stops).push(list(given), True) == TextPiece(
         text, stop, given.index(stop.encode()) + len(stop)
@@ -72,3 +75,10 @@ def test_stop_strings_do_not_count_within_the_minimum() -> None:
     texts = stream("a", min_tokens=2)
     assert texts.push(list(b"aa"), False) == TextPiece("aa", None, 2)
     assert texts.push(list(b"ba"), False) == TextPiece("b", "a", 2)
+
+
+def test_a_stop_string_may_begin_within_the_minimum_and_end_after_it() -> None:
+    texts = stream("aba", min_tokens=3)
+    assert texts.push(list(b"aba"), False) == TextPiece("ab", None, 3)
+    assert texts.push(list(b"b"), False) == TextPiece("", None, 1)
+    assert texts.push(list(b"a!"), False) == TextPiece("", "aba", 1)
