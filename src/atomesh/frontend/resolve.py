@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from atomesh.errors import ContextLengthError, InvalidRequestError
-from atomesh.protocol.sampling import SamplingParams, SamplingSpec
+from atomesh.protocol.sampling import GREEDY_BELOW, SamplingParams, SamplingSpec
 from atomesh.protocol.worker import ModelDescription
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def resolve_sampling(
     the model does not have.
     """
     max_tokens = _max_tokens(params.max_tokens, model, prompt_len)
-    greedy = params.temperature == 0.0
+    greedy = params.temperature < GREEDY_BELOW
     return SamplingSpec(
         seed=secrets.randbits(63) if params.seed is None else params.seed,
         max_tokens=max_tokens,

@@ -6,6 +6,7 @@ import msgspec
 
 from atomesh.errors import InvalidRequestError
 
+GREEDY_BELOW = 1e-5  # vLLM's bound: a lower temperature is greedy
 MAX_CHOICES = 128
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_STRINGS = 64
@@ -69,10 +70,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 "lower min_tokens or raise max_tokens",
                 param="min_tokens",
             )
-        if self.n > 1 and self.temperature == 0.0:
+        if self.n > 1 and self.temperature < GREEDY_BELOW:
             raise InvalidRequestError(
-                f"n is {self.n} with temperature 0, which would repeat one answer; "
-                "ask for n = 1 or a temperature above 0",
+                f"n is {self.n} with temperature {self.temperature:g}, which would repeat one answer; "
+                f"ask for n = 1 or a temperature of at least {GREEDY_BELOW:g}",
                 param="n",
             )
         if self.logit_bias is not None and len(self.logit_bias) > MAX_LOGIT_BIAS:

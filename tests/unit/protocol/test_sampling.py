@@ -38,8 +38,10 @@ def test_the_edges_of_every_range_are_allowed():
 def test_combinations_that_cannot_be_meant_are_refused():
     with pytest.raises(InvalidRequestError, match="min_tokens is 5, more than max_tokens, which is 4"):
         SamplingParams(min_tokens=5, max_tokens=4)
-    with pytest.raises(InvalidRequestError, match="n is 2 with temperature 0"):
-        SamplingParams(n=2, temperature=0.0)
+    for temperature in (0.0, 9e-6):  # the sampler is greedy at both
+        with pytest.raises(InvalidRequestError, match=f"n is 2 with temperature {temperature:g}, which"):
+            SamplingParams(n=2, temperature=temperature)
+    assert SamplingParams(n=2, temperature=1e-5).n == 2
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from atomesh.engine.sampling.truncation import truncate, truncates
 from atomesh.engine.sampling.uniform import uniform
 from atomesh.engine.sampling.vocab_blocks import argmax, invert_cdf
 from atomesh.protocol.generation import TokenLogprobs
-from atomesh.protocol.sampling import SamplingSpec
+from atomesh.protocol.sampling import GREEDY_BELOW, SamplingSpec
 
-GREEDY_BELOW = 1e-5  # vLLM's bound: a lower temperature is greedy
 VALUES_AT_ONCE = 2**24  # bounds each temporary to 64 MiB
 
 
