@@ -63,12 +63,14 @@ class SequenceOutcome:
 
     `prompt_logprobs` belong to prompt positions start + 1 … end (as far as the prompt goes).
     `error` means that this sequence alone cannot go on (its logits are not finite, say); the rest of the
-    batch is good.
+    batch is good. `is_own_fault` says that the request asked for what cannot be (its constraints forbid
+    every token, say): nothing is wrong with its KV.
     """
 
     sampled: tuple[SampledToken, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     error: str | None = None
+    is_own_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, Prefi
 from atomesh.protocol.worker import LoadReport
 
 GROWTH_RESERVE = 100  # a new sequence must leave one block in so many free while others run
+_NO_OUTCOME = SequenceOutcome(error="the executor gave no outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +150,12 @@ class Scheduler:
             sequence = self._roster.sequence(scheduled.sequence_id)
             if sequence is None:
                 continue  # its request has failed with another of its choices
-            outcome = outcomes.get(scheduled.sequence_id)
+            outcome = outcomes.get(scheduled.sequence_id, _NO_OUTCOME)
             error = _find_error(scheduled, outcome)
-            if outcome is None or error is not None:
-                deltas.append(self._fail(sequence, error or "no outcome"))
-                self._kv.reset_prefix_cache()  # its KV may be what is wrong: nobody may find it there
+            if error is not None:
+                deltas.append(self._fail(sequence, error))
+                if not outcome.is_own_fault:
+                    self._kv.reset_prefix_cache()  # its KV may be what is wrong: nobody may find it there
             else:
                 self._advance(sequence, scheduled, outcome, now, deltas)
         self._kv.end_step()
@@ -196,7 +198,7 @@ class Scheduler:
     def _settle_transfers(self, now: float) -> None:
         for ended in self._arrivals.settle(now):
             words = f"the KV cache did not reach the decode worker ({ended.failure}); try again"
-            self._failed.append(self._fail(ended.request.first_sequence, words))
+            self._failed.append(self._fail(ended.request.first_sequence, WireError("EngineError", words)))
 
     def _seat_arrived(self, now: float) -> None:
         """Sequences whose KV has come take the seats that older ones, if they have room, will not need."""
@@ -298,7 +300,7 @@ class Scheduler:
         elif isinstance(leg, PrefillLeg):
             self.remote_kv.sender.advance(leg)
 
-    def _fail(self, sequence: TokenSequence, error: str) -> TokenDelta:
+    def _fail(self, sequence: TokenSequence, error: WireError) -> TokenDelta:
         """End the whole request of a sequence that cannot go on."""
         request_id = sequence.request.request.request_id
         self.abort(request_id)
@@ -306,7 +308,7 @@ class Scheduler:
             request_id=request_id,
             choice=sequence.choices[0],
             finish_reason="error",
-            error=WireError("EngineError", error),
+            error=error,
         )
 
     def check_invariants(self) -> None:
@@ -323,9 +325,10 @@ class Scheduler:
         )
 
 
-def _find_error(scheduled: ScheduledSequence, outcome: SequenceOutcome | None) -> str | None:
-    if outcome is None:
-        return "the executor gave no outcome"
-    if outcome.error is None and len(outcome.sampled) != len(scheduled.choices):
-        return f"the executor sampled {len(outcome.sampled)} tokens instead of {len(scheduled.choices)}"
-    return outcome.error
+def _find_error(scheduled: ScheduledSequence, outcome: SequenceOutcome) -> WireError | None:
+    if outcome.error is not None:
+        return WireError("InvalidRequestError" if outcome.is_own_fault else "EngineError", outcome.error)
+    if len(outcome.sampled) != len(scheduled.choices):
+        words = f"the executor sampled {len(outcome.sampled)} tokens instead of {len(scheduled.choices)}"
+        return WireError("EngineError", words)
+    return None

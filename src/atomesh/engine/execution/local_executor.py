@@ -15,12 +15,14 @@ from atomesh.engine.core.batch import (
 from atomesh.engine.execution.kv_pool import KVPool
 from atomesh.engine.execution.model_runner import ModelRunner, RunBatch
 from atomesh.engine.sampling.logprobs import prompt_logprobs
-from atomesh.engine.sampling.sampler import Sampler, SampleRow
+from atomesh.engine.sampling.sampler import NoToken, Sampler, SampleRow
 from atomesh.protocol.generation import TokenLogprobs
 
 LOGIT_BYTES = 64 * 2**20  # of float32 logits at once
-NOTHING_TO_CHOOSE = (
-    "no token can be chosen: its logits are not finite, or its own constraints forbid every token"
+NOT_FINITE = "no token can be chosen: the model's logits are not finite"
+FORBIDDEN = (
+    "no token can be chosen: the request's own constraints (allowed_token_ids, min_tokens, bad_words, "
+    "logit_bias, penalties) leave none; loosen them"
 )
 
 
@@ -59,14 +61,14 @@ class LocalExecutor:
 
     def _sample(
         self, sequences: Sequence[ScheduledSequence], run: RunBatch
-    ) -> dict[int, tuple[SampledToken | None, ...]]:
+    ) -> dict[int, tuple[SampledToken | NoToken, ...]]:
         """By sequence id; only a sequence's last row is ever sampled from."""
         last_rows = [
             (sequence, span.first_row + span.num_rows - 1)
             for sequence, span in zip(sequences, run.spans, strict=True)
             if sequence.choices
         ]
-        found: dict[int, tuple[SampledToken | None, ...]] = {}
+        found: dict[int, tuple[SampledToken | NoToken, ...]] = {}
         for start in range(0, len(last_rows), self._rows_at_once):
             chunk = last_rows[start : start + self._rows_at_once]
             rows = torch.tensor([row for _, row in chunk], device=run.hidden.device)
@@ -98,9 +100,11 @@ def _sample_rows(sequences: Sequence[ScheduledSequence]) -> list[SampleRow]:
 
 
 def _outcome(
-    sampled: tuple[SampledToken | None, ...], foreseen: tuple[TokenLogprobs, ...]
+    sampled: tuple[SampledToken | NoToken, ...], foreseen: tuple[TokenLogprobs, ...]
 ) -> SequenceOutcome:
-    tokens = tuple(token for token in sampled if token is not None)
-    if len(tokens) < len(sampled) or not all(math.isfinite(entry.logprob) for entry in foreseen):
-        return SequenceOutcome(error=NOTHING_TO_CHOOSE)
+    if NoToken.NOT_FINITE in sampled or not all(math.isfinite(entry.logprob) for entry in foreseen):
+        return SequenceOutcome(error=NOT_FINITE)
+    if NoToken.FORBIDDEN in sampled:
+        return SequenceOutcome(error=FORBIDDEN, is_own_fault=True)
+    tokens = tuple(token for token in sampled if isinstance(token, SampledToken))
     return SequenceOutcome(sampled=tokens, prompt_logprobs=foreseen)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 from torch import Tensor
@@ -16,6 +17,13 @@ from atomesh.protocol.generation import TokenLogprobs
 from atomesh.protocol.sampling import GREEDY_BELOW, SamplingSpec
 
 VALUES_AT_ONCE = 2**24  # bounds each temporary to 64 MiB
+
+
+class NoToken(Enum):
+    """Why none can be chosen."""
+
+    NOT_FINITE = "not finite"  # the row's logits
+    FORBIDDEN = "forbidden"  # all of them, by the request's own constraints
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +51,30 @@ class Sampler:
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
 
-    def sample(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | None]:
+    def sample(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | NoToken]:
         """One token for each of `rows` from `logits` [n, vocab], of any float dtype, which stay as they are.
 
-        A padded vocabulary's surplus columns are ignored. None means that no token can be chosen: the
-        row's logits are not finite, or the request's own constraints forbid every token.
+        A padded vocabulary's surplus columns are ignored.
         """
         at_once = max(1, VALUES_AT_ONCE // self._vocab_size)
         chunks = (rows[start : start + at_once] for start in range(0, len(rows), at_once))
         return [token for chunk in chunks for token in self._sample_chunk(logits, chunk)]
 
-    def _sample_chunk(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | None]:
+    def _sample_chunk(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | NoToken]:
         raw = _take(logits[:, : self._vocab_size], [row.logits_row for row in rows]).float()
-        usable = _finite_rows(raw)
+        finite = _finite_rows(raw)
+        usable = set(finite)
         constrained = _constrain(raw, rows, usable)
         token_ids = _choose(constrained, rows, usable)
         logprobs = _logprobs(raw, rows, token_ids)
         return [
-            None if token_id is None else SampledToken(token_id, logprobs.get(index))
+            _absence(index in finite) if token_id is None else SampledToken(token_id, logprobs.get(index))
             for index, token_id in enumerate(token_ids)
         ]
+
+
+def _absence(is_finite: bool) -> NoToken:
+    return NoToken.FORBIDDEN if is_finite else NoToken.NOT_FINITE
 
 
 def _take(matrix: Tensor, rows: Sequence[int]) -> Tensor:

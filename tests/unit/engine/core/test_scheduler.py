@@ -269,6 +269,19 @@ def test_what_a_failed_request_computed_is_not_found_again() -> None:
     assert step(one)[1][0].cached_tokens == 0
 
 
+def test_a_request_that_fails_by_its_own_fault_costs_nobody_the_cache() -> None:
+    one = scheduler()
+    one.add(request("a", 9, max_tokens=1), now=0.0)
+    step(one)
+    one.add(request("b", 9), now=0.0)
+    batch = one.schedule(0.0)
+    outcome = SequenceOutcome(error="nothing is allowed", is_own_fault=True)
+    (failed,) = one.update(batch, StepResult({batch.sequences[0].sequence_id: outcome}), 0.0)
+    one.check_invariants()
+    assert (failed.error.kind, failed.error.message) == ("InvalidRequestError", "nothing is allowed")
+    assert one.load().cached_blocks == 2
+
+
 @pytest.mark.parametrize(
     ("outcomes", "message"),
     [

@@ -12,7 +12,7 @@ from atomesh.engine.attention.torch_attention import TorchAttention
 from atomesh.engine.core.batch import BlockCopy, ScheduledBatch, ScheduledSequence
 from atomesh.engine.execution import local_executor
 from atomesh.engine.execution.kv_pool import KVPool
-from atomesh.engine.execution.local_executor import NOTHING_TO_CHOOSE, LocalExecutor
+from atomesh.engine.execution.local_executor import FORBIDDEN, NOT_FINITE, LocalExecutor
 from atomesh.engine.execution.model_runner import ModelRunner
 from atomesh.engine.layers.weight_slot import TensorFactory
 from atomesh.engine.models.registry import build_model
@@ -144,9 +144,16 @@ def test_numbers_that_are_none_end_their_own_sequence_alone(bench: Bench) -> Non
     sound = sequence(3, PROMPT[:9], blocks=[4], choices=(0,))
     outcomes = bench.executor.execute(ScheduledBatch((sick, sick_prompt, sound))).outcomes
     for sequence_id in (1, 2):
-        assert outcomes[sequence_id].error == NOTHING_TO_CHOOSE
+        assert (outcomes[sequence_id].error, outcomes[sequence_id].is_own_fault) == (NOT_FINITE, False)
     assert outcomes[3].error is None
     assert outcomes[3].sampled[0].token_id == int(bench.logits(PROMPT[:9])[-1].argmax())
+
+
+def test_constraints_that_forbid_every_token_are_the_requests_own_fault(bench: Bench) -> None:
+    impossible = SamplingSpec(seed=1, max_tokens=5, allowed_token_ids=(2,), bad_words=((2,),))
+    batch = ScheduledBatch((sequence(1, PROMPT[:9], choices=(0, 1), sampling=impossible),))
+    outcome = bench.executor.execute(batch).outcomes[1]
+    assert (outcome.sampled, outcome.error, outcome.is_own_fault) == ((), FORBIDDEN, True)
 
 
 def test_closing_twice_is_harmless(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from atomesh.engine.core.batch import SampledToken
-from atomesh.engine.sampling.sampler import Sampler, SampleRow
+from atomesh.engine.sampling.sampler import NoToken, Sampler, SampleRow
 from atomesh.engine.sampling.uniform import uniform
 from atomesh.protocol.sampling import SamplingSpec
 
@@ -29,12 +29,13 @@ def row(
     return SampleRow(logits_row, asked, choice, prompt, output)
 
 
-def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | None]:
+def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | NoToken]:
     return Sampler(logits.shape[1]).sample(logits, rows)
 
 
-def ids(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int | None]:
-    return [token and token.token_id for token in sample(logits, rows)]
+def ids(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int | NoToken]:
+    chosen = sample(logits, rows)
+    return [token if isinstance(token, NoToken) else token.token_id for token in chosen]
 
 
 def exact_distribution(logits: torch.Tensor, asked: SamplingSpec) -> list[float]:
@@ -186,7 +187,7 @@ def test_a_row_that_is_not_finite_has_no_token_and_harms_no_other(bad: float, te
     logits[1, 123] = bad
     rows = [row(spec(temperature=temperature, logprobs=1, top_k=9), i) for i in range(3)]
     first, second, third = sample(logits, rows)
-    assert second is None
+    assert second is NoToken.NOT_FINITE
     assert [first, third] == sample(good, [rows[0], rows[2]])
 
 
@@ -197,14 +198,14 @@ def test_finite_logits_whose_sum_overflows_are_good() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_constraints_that_leave_nothing_give_none(temperature: float) -> None:
+def test_constraints_that_leave_nothing_forbid_every_token(temperature: float) -> None:
     impossible = spec(temperature=temperature, allowed_token_ids=(2,), eos_token_ids=(2,), min_tokens=1)
     possible = spec(temperature=temperature, allowed_token_ids=(2,))
-    assert ids(LOGITS, [row(impossible), row(possible)]) == [None, 2]
+    assert ids(LOGITS, [row(impossible), row(possible)]) == [NoToken.FORBIDDEN, 2]
 
 
 def test_a_penalty_that_overflows_is_that_requests_loss() -> None:
-    assert ids(LOGITS.abs() + 1, [row(spec(repetition_penalty=1e-45), prompt=[0])]) == [None]
+    assert ids(LOGITS.abs() + 1, [row(spec(repetition_penalty=1e-45), prompt=[0])]) == [NoToken.FORBIDDEN]
 
 
 def test_banned_tokens_are_never_drawn() -> None:
