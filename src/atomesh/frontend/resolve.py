@@ -25,7 +25,7 @@ def resolve_sampling(
     """
     max_tokens = _max_tokens(params.max_tokens, model, prompt_len)
     greedy = params.temperature < GREEDY_BELOW
-    return SamplingSpec(
+    spec = SamplingSpec(
         seed=secrets.randbits(63) if params.seed is None else params.seed,
         max_tokens=max_tokens,
         temperature=params.temperature,
@@ -44,6 +44,26 @@ def resolve_sampling(
         logprobs=params.logprobs,
         prompt_logprobs=params.prompt_logprobs,
     )
+    _check_choice(spec, model)
+    return spec
+
+
+def _check_choice(spec: SamplingSpec, model: ModelDescription) -> None:
+    """Refuse what leaves no token for the first place of the answer."""
+    banned = {word[0] for word in spec.bad_words if len(word) == 1}
+    if spec.min_tokens:
+        banned.update(spec.eos_token_ids, spec.stop_token_ids)
+    if spec.allowed_token_ids and banned.issuperset(spec.allowed_token_ids):
+        raise InvalidRequestError(
+            f"allowed_token_ids has nothing but {sorted(spec.allowed_token_ids)[:5]}, which min_tokens or "
+            "bad_words forbid, so nothing could be said; allow other tokens, or loosen the others",
+            param="allowed_token_ids",
+        )
+    if len(banned) >= model.vocab_size:
+        raise InvalidRequestError(
+            "min_tokens and bad_words forbid every token of the model, so nothing could be said; loosen them",
+            param="min_tokens" if spec.min_tokens else "bad_words",
+        )
 
 
 def _max_tokens(asked: int | None, model: ModelDescription, prompt_len: int) -> int:

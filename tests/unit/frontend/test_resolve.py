@@ -109,6 +109,27 @@ def test_an_empty_allow_list_is_refused(resolve) -> None:
         resolve(allowed_token_ids=[])
 
 
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"allowed_token_ids": [2, 7], "min_tokens": 1}, "allowed_token_ids"),
+        ({"allowed_token_ids": [9], "stop_token_ids": [9], "min_tokens": 1}, "allowed_token_ids"),
+        ({"stop_token_ids": list(range(384)), "min_tokens": 1}, "min_tokens"),
+    ],
+)
+def test_constraints_that_leave_no_token_are_refused(resolve, params: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidRequestError, match="nothing could be said") as refused:
+        resolve(**params)
+    assert refused.value.param == field
+    assert resolve(**{**params, "min_tokens": 0}).min_tokens == 0
+
+
+def test_a_bad_word_may_not_be_all_that_is_allowed(resolve, tokenizer: Tokenizer) -> None:
+    (token_id,) = tokenizer.encode("a", add_special_tokens=False)
+    with pytest.raises(InvalidRequestError, match="allowed_token_ids has nothing but"):
+        resolve(allowed_token_ids=[token_id], bad_words=["a"])
+
+
 def test_bad_words_are_banned_at_the_start_and_after_a_space(resolve, tokenizer: Tokenizer) -> None:
     alone, spaced = (tuple(tokenizer.encode(text, add_special_tokens=False)) for text in ("the", " the"))
     assert spaced[0] != alone[0]
