@@ -100,6 +100,12 @@ class RequestTooLargeError(AtomeshError):
     default_code = "request_too_large"
 
 
+class HeadTooLargeError(RequestTooLargeError):
+    """A request's head or trailers, before anybody looked at it."""
+
+    status = 431
+
+
 class UnsupportedMediaTypeError(AtomeshError):
     status = 415
     type = "unsupported_media_type"
