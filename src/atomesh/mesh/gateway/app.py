@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from atomesh.clock import Clock
@@ -22,6 +21,7 @@ from atomesh.mesh.dispatch.dispatcher import DEFAULT_RULES, Dispatcher, Dispatch
 from atomesh.mesh.dispatch.tickets import TicketOffice
 from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, AdminRoutes
 from atomesh.mesh.gateway.auth import ApiKeyGuard
+from atomesh.mesh.gateway.cors import Cors
 from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
@@ -123,10 +123,7 @@ class Gateway:
         guard = Middleware(ApiKeyGuard, options.api_keys, (*OPEN_PATHS, *ADMIN_PATHS), ADMIN_PREFIXES)
         layers = [guard]
         if options.cors_origins:
-            cors = Middleware(
-                CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["*"], allow_headers=["*"]
-            )
-            layers.insert(0, cors)
+            layers.insert(0, Middleware(Cors, options.cors_origins))
         admin = AdminRoutes(self.registry, self._backends, self._office, options.enable_faults)
         return create_app(
             self._models,
