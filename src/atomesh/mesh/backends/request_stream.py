@@ -4,14 +4,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from atomesh.errors import AtomeshError
+from atomesh.errors import AtomeshError, EngineError
 from atomesh.mesh.backends.wire_errors import to_exception
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.protocol.generation import TokenDelta
 
+MAX_UNREAD_STEPS = 4096
+MAX_UNREAD_BYTES = 16 * 2**20
+_TOKEN_BYTES = 112  # what a token, and each of its logprobs, roughly takes in memory
+
 
 class RequestStream:
-    """Holds at most one answer: it is bounded by the request's own max_tokens."""
+    """Holds what its reader has not yet taken, up to MAX_UNREAD_STEPS or about MAX_UNREAD_BYTES of tokens."""
 
     def __init__(
         self, choices: int, leave: Callable[[bool], None], *, is_first_token_all: bool = False
@@ -24,6 +28,7 @@ class RequestStream:
         self._is_first_token_all = is_first_token_all
         self._leave = leave
         self._steps: deque[list[TokenDelta]] = deque()
+        self._unread_bytes = 0
         self._error: AtomeshError | None = None
         self._arrived = asyncio.Event()
         self._lost = asyncio.Event()
@@ -33,15 +38,29 @@ class RequestStream:
         """The worker will send no more for this leg."""
         return self._open_choices <= 0 or self._error is not None
 
-    def push(self, deltas: list[TokenDelta]) -> None:
+    def push(self, deltas: list[TokenDelta]) -> bool:
+        """False when the reader is too far behind: the leg has failed, and the worker shall abort it."""
+        if self._error is not None:
+            return True
         good = [delta for delta in deltas if delta.error is None]
         self._open_choices -= sum(map(self._ends_choice, good))
         if good:
             self._steps.append(good)
+            self._unread_bytes += _estimate_bytes(good)
         for delta in deltas:
             if delta.error is not None:
                 self.fail(to_exception(delta.error))
         self._arrived.set()
+        if self.is_over or not self._is_too_full():
+            return True
+        self.fail(
+            EngineError(
+                f"the answer was given up: {len(self._steps)} steps of it lie unread, about "
+                f"{self._unread_bytes >> 20} MiB; the limits are {MAX_UNREAD_STEPS} steps and "
+                f"{MAX_UNREAD_BYTES >> 20} MiB: read faster, or ask for fewer choices or logprobs"
+            )
+        )
+        return False
 
     def fail(self, error: AtomeshError) -> None:
         """What has arrived is still delivered, then `error` is raised."""
@@ -66,7 +85,9 @@ class RequestStream:
         if not self._steps:
             await self.until_next()
         if self._steps:
-            return self._steps.popleft()
+            step = self._steps.popleft()
+            self._unread_bytes -= _estimate_bytes(step)
+            return step
         if self._error is not None:
             raise self._error
         return None
@@ -81,3 +102,12 @@ class RequestStream:
 
     def _ends_choice(self, delta: TokenDelta) -> bool:
         return delta.finish_reason is not None or self._is_first_token_all
+
+    def _is_too_full(self) -> bool:
+        return len(self._steps) > MAX_UNREAD_STEPS or self._unread_bytes > MAX_UNREAD_BYTES
+
+
+def _estimate_bytes(deltas: list[TokenDelta]) -> int:
+    """Prompt logprobs are left out: they come once, and however fast one reads."""
+    logprobs = sum(1 + len(entry.top) for delta in deltas for entry in delta.logprobs or ())
+    return _TOKEN_BYTES * (sum(len(delta.token_ids) for delta in deltas) + logprobs)

@@ -155,8 +155,9 @@ class WorkerConnection(asyncio.Protocol):
         for delta in deltas:
             by_request[delta.request_id].append(delta)
         for request_id, own in by_request.items():
-            if (stream := self._streams.get(request_id)) is not None:
-                stream.push(own)
+            stream = self._streams.get(request_id)
+            if stream is not None and not stream.push(own):
+                self.send(Abort(request_id))
 
     def _fail_hello(self, error: Exception) -> None:
         if not self.hello.done():

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from atomesh.errors import AtomeshError, ContextLengthError, EngineError
-from atomesh.mesh.backends.request_stream import RequestStream
-from atomesh.protocol.generation import TokenDelta, WireError
+from atomesh.mesh.backends.request_stream import MAX_UNREAD_BYTES, MAX_UNREAD_STEPS, RequestStream
+from atomesh.protocol.generation import TokenDelta, TokenLogprobs, WireError
 
 
 def ignore(_shall_abort: bool) -> None:
@@ -113,5 +113,60 @@ def test_aborting_tells_the_worker_only_where_it_may_still_hold_something(
         stream.abort()
         stream.release()
         assert told == [shall_abort, False]
+
+    run(scenario)
+
+
+async def read_to_failure(stream: RequestStream) -> int:
+    """The number of steps before the stream fails of its slow reader."""
+    steps = 0
+    try:
+        while await stream.next() is not None:
+            steps += 1
+    except EngineError as error:
+        assert "lie unread" in error.message  # noqa: PT017
+        return steps
+    raise AssertionError("it ended well")
+
+
+def test_a_reader_too_many_steps_behind_loses_the_answer() -> None:
+    async def scenario() -> None:
+        told: list[bool] = []
+        stream = RequestStream(1, told.append)
+        assert all(stream.push([delta(1)]) for _ in range(MAX_UNREAD_STEPS))
+        assert await stream.next() == [delta(1)]
+        assert stream.push([delta(1)])
+        assert not stream.push([delta(1)])
+        assert stream.is_over
+        assert stream.push([delta(1)]), "what was on its way when the worker was told is dropped"
+        assert await read_to_failure(stream) == MAX_UNREAD_STEPS + 1
+        stream.abort()
+        assert told == [False], "the worker knows already"
+
+    run(scenario)
+
+
+def test_a_reader_too_many_logprobs_behind_loses_the_answer() -> None:
+    async def scenario() -> None:
+        stream = RequestStream(1, ignore)
+        entries = [TokenLogprobs(1, -1.0, 1, [(i, -1.0) for i in range(20)])] * 100
+        step = [TokenDelta(request_id="r", token_ids=[1] * 100, logprobs=entries)]
+        fits = MAX_UNREAD_BYTES // (112 * 100 * 22)
+        assert all(stream.push(step) for _ in range(fits))
+        assert not stream.push(step)
+        assert await read_to_failure(stream) == fits + 1
+
+    run(scenario)
+
+
+def test_an_answer_that_is_whole_is_delivered_however_late() -> None:
+    async def scenario() -> None:
+        stream = RequestStream(1, ignore)
+        assert all(stream.push([delta(1)]) for _ in range(MAX_UNREAD_STEPS))
+        assert stream.push([delta(1, finished=True)])
+        steps = 0
+        while await stream.next() is not None:
+            steps += 1
+        assert steps == MAX_UNREAD_STEPS + 1
 
     run(scenario)
