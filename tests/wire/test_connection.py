@@ -23,11 +23,15 @@ def pieces_until_close(connection: socket.socket) -> Iterator[bytes]:
         yield piece
 
 
-def test_pipelined_requests_are_answered_in_their_order(scripted: ScriptedWire) -> None:
+@pytest.mark.parametrize("max_held_bytes", [1000, http_protocol.MAX_HELD_BYTES])
+def test_pipelined_requests_are_answered_in_their_order(
+    scripted: ScriptedWire, monkeypatch: pytest.MonkeyPatch, max_held_bytes: int
+) -> None:
+    monkeypatch.setattr(http_protocol, "MAX_HELD_BYTES", max_held_bytes)
     with connect(scripted.url) as connection:
-        connection.sendall(KEPT_POST + LIVE * 5000 + request_bytes("POST", CHAT, BODY))
+        connection.sendall(KEPT_POST + LIVE * 2000 + request_bytes("POST", CHAT, BODY))
         received = b"".join(pieces_until_close(connection))
-    assert received.count(b"HTTP/1.1 200 ") == 5002
+    assert received.count(b"HTTP/1.1 200 ") == 2002
     assert received.startswith(b"HTTP/1.1 200 ")
     assert received.count(b"chat.completion") == 2
     assert received.index(b"chat.completion") < received.index(b"HTTP/1.1 200 ", 10)
