@@ -11,11 +11,12 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from atomesh.errors import InvalidRequestError, ModelFileError
+from atomesh.errors import InvalidRequestError, ModelFileError, ServiceUnavailableError
 from atomesh.frontend.templates.frames import FRAME_HEADER, decode_document, encode_document
 from atomesh.frontend.templates.limits import TemplateLimits
 
 _READ_BYTES = 1 << 20
+_SIGNALS_FROM_OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
 
 class TemplateError(InvalidRequestError):
@@ -39,7 +40,10 @@ class TemplateRenderer:
         self._child = self._start()
 
     def render(self, name: str, variables: Mapping[str, Any]) -> str:
-        """Raises TemplateError: the template refused or failed, or broke a limit and was stopped."""
+        """Raises TemplateError: the template refused or failed, or broke a limit and was stopped.
+
+        ServiceUnavailableError when somebody else stopped the child.
+        """
         frame = encode_document({"render": name, "variables": variables})
         limits = TemplateLimits.for_request(len(frame))
         with self._lock:
@@ -77,17 +81,16 @@ class _Child:
         return self.stop.alive and self._process.poll() is None
 
     def ask(self, frame: bytes, wait_s: float) -> dict[str, Any]:
-        """The child's answer; {"error": "time" | "died"} when it gave none, and then it is gone."""
+        """Its answer; {"error": "time" | "killed" | "died"} when it gave none, and then it has ended."""
         deadline = time.monotonic() + wait_s
         try:
             self._write(frame)
             (size,) = FRAME_HEADER.unpack(self._read(FRAME_HEADER.size, deadline))
             return decode_document(self._read(size, deadline))
         except (EOFError, BrokenPipeError, TimeoutError) as error:
-            late = isinstance(error, TimeoutError)
-            code = None if late else self._process.wait()
+            code = -signal.SIGPROF if isinstance(error, TimeoutError) else self._process.wait()
             self.stop()
-            return {"error": "time" if late or code == -signal.SIGPROF else "died", "message": ""}
+            return {"error": _cause(code), "message": ""}
 
     def _write(self, frame: bytes) -> None:
         assert self._process.stdin is not None  # noqa: S101  it was asked for
@@ -111,6 +114,12 @@ class _Child:
         return bytes(data)
 
 
+def _cause(code: int) -> str:
+    if code == -signal.SIGPROF:
+        return "time"
+    return "killed" if -code in _SIGNALS_FROM_OUTSIDE else "died"
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
@@ -123,6 +132,8 @@ def _text(answer: Mapping[str, Any], limits: TemplateLimits, *, otherwise: str) 
     if "error" not in answer:
         return str(answer["text"])
     kind, message = answer["error"], answer["message"]
+    if kind == "killed":
+        raise ServiceUnavailableError("the process that renders messages was stopped; send the request again")
     hostile = {
         "time": f"exceeded its limit of {limits.cpu_s:.1f} s of processor time",
         "memory": f"exceeded its limit of {limits.memory >> 20} MiB of memory",

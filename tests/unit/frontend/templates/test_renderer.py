@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from atomesh.errors import ModelFileError
+from atomesh.errors import ModelFileError, ServiceUnavailableError
 from atomesh.frontend.templates.chat_template import ChatTemplate
 from atomesh.frontend.templates.limits import TemplateLimits
 from atomesh.frontend.templates.renderer import TemplateError, TemplateRenderer
@@ -81,6 +81,23 @@ def test_a_process_that_was_killed_is_started_again() -> None:
     renderer._child._process.wait()
     assert renderer.render("default", {"x": "here"}) == "here"
     renderer.close()
+    assert renderer.render("default", {"x": "again"}) == "again"
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGKILL, ServiceUnavailableError), (signal.SIGSEGV, TemplateError)]
+)
+def test_only_who_stops_the_process_from_outside_spares_the_request_the_blame(
+    monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    renderer = TemplateRenderer({"default": "{{ x }}"})
+    child = renderer._child
+    os.kill(child._process.pid, number)
+    child._process.wait()
+    monkeypatch.setattr(child, "is_alive", lambda: True)  # as if it ended during the rendering
+    with pytest.raises(error):
+        renderer.render("default", {"x": "here"})
+    monkeypatch.undo()
     assert renderer.render("default", {"x": "again"}) == "again"
 
 
