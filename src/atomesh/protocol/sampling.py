@@ -11,6 +11,7 @@ MAX_CHOICES = 128
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_BYTES = 1024
+REPETITION_PENALTY_RANGE = (0.01, 100.0)  # far beyond any use, yet no float32 logit overflows within it
 MAX_LOGPROBS = 20
 SEED_RANGE = (-(2**63), 2**63 - 1)
 
@@ -54,7 +55,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _check_range("min_p", self.min_p, 0.0, 1.0)
         _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _check_range("repetition_penalty", self.repetition_penalty, 0.0, 1e6, open_low=True)
+        _check_range("repetition_penalty", self.repetition_penalty, *REPETITION_PENALTY_RANGE)
         _check_optional_range("seed", self.seed, *SEED_RANGE)
         _check_optional_range("max_tokens", self.max_tokens, 0, 2**31 - 1)
         _check_range("min_tokens", self.min_tokens, 0, 2**31 - 1)

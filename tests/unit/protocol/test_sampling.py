@@ -10,6 +10,7 @@ OUT_OF_RANGE = [
     ("top_p", 0.0),
     ("top_p", 1.1), ("top_k", -2), ("min_p", -0.1), ("min_p", 1.1), ("presence_penalty", 2.5),
     ("frequency_penalty", -2.5), ("repetition_penalty", 0.0), ("repetition_penalty", math.inf),
+    ("repetition_penalty", 1e-40), ("repetition_penalty", 100.1),
     ("seed", 2**63),
     ("max_tokens", -1), ("min_tokens", -1), ("logprobs", 21), ("prompt_logprobs", -1), ("stop", ""),
     ("stop", ["x"] * 65), ("stop", "é" * 513), ("logit_bias", dict.fromkeys(range(1025), 0.0)),
