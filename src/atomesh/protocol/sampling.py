@@ -1,5 +1,6 @@
 """How to choose tokens: what a caller asks for, and what the engine obeys."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ MAX_CHOICES = 128
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_BYTES = 1024
+MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_BYTES = 1024
 REPETITION_PENALTY_RANGE = (0.01, 100.0)  # far beyond any use, yet no float32 logit overflows within it
 MAX_LOGPROBS = 20
 SEED_RANGE = (-(2**63), 2**63 - 1)
@@ -62,7 +65,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _check_optional_range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         _check_optional_range("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
         self._check_combinations()
-        self._check_stop_strings()
+        _check_texts("stop", "a stop string", self.stop_strings, MAX_STOP_STRINGS, MAX_STOP_STRING_BYTES)
+        _check_texts("bad_words", "a bad word", self.bad_words or (), MAX_BAD_WORDS, MAX_BAD_WORD_BYTES)
 
     def _check_combinations(self) -> None:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -82,19 +86,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 f"logit_bias has {len(self.logit_bias)} entries; the limit is {MAX_LOGIT_BIAS}: send fewer",
                 param="logit_bias",
             )
-
-    def _check_stop_strings(self) -> None:
-        stops = self.stop_strings
-        if len(stops) > MAX_STOP_STRINGS:
-            raise InvalidRequestError(
-                f"stop has {len(stops)} strings; the limit is {MAX_STOP_STRINGS}: send fewer", param="stop"
-            )
-        for text in stops:
-            size = len(text.encode("utf-8", "surrogatepass"))
-            if not 1 <= size <= MAX_STOP_STRING_BYTES:
-                raise InvalidRequestError(
-                    f"a stop string has {size} bytes; it must have 1 to {MAX_STOP_STRING_BYTES}", param="stop"
-                )
 
     def clone(self, **changes: Any) -> "SamplingParams":
         """A copy with its own lists, and with `changes` made. Raises InvalidRequestError."""
@@ -153,6 +144,21 @@ def _check_type(name: str, value: object, kind: Any) -> None:
         raise InvalidRequestError(
             f"{name} is {value!r:.80} ({type(value).__name__}); it must be {_TYPE_WORDS[kind]}", param=name
         ) from None
+
+
+def _check_texts(name: str, one: str, texts: Sequence[str], most: int, most_bytes: int) -> None:
+    """`one` is what the message calls a single one of them."""
+    if len(texts) > most:
+        raise InvalidRequestError(
+            f"{name} has {len(texts)} strings; the limit is {most}: send fewer", param=name
+        )
+    for text in texts:
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if not 1 <= size <= most_bytes:
+            raise InvalidRequestError(
+                f"{one} has {size} bytes; it must have 1 to {most_bytes}: shorten it or leave it out",
+                param=name,
+            )
 
 
 def _check_optional_range(name: str, value: float | None, low: float, high: float) -> None:

@@ -14,6 +14,7 @@ OUT_OF_RANGE = [
     ("seed", 2**63),
     ("max_tokens", -1), ("min_tokens", -1), ("logprobs", 21), ("prompt_logprobs", -1), ("stop", ""),
     ("stop", ["x"] * 65), ("stop", "é" * 513), ("logit_bias", dict.fromkeys(range(1025), 0.0)),
+    ("bad_words", ["x"] * 1025), ("bad_words", ["é" * 513]), ("bad_words", [""]),
 ]  # fmt: skip
 
 
