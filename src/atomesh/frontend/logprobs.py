@@ -102,8 +102,12 @@ class CompletionLogprobsWriter:
                 raw.decode("utf-8", "replace"), self._characters
             )
             self._append(part, token_id, entry, is_hidden=is_hidden)
-        self._characters = len(text)
+        self.skip_prompt(text)
         return part
+
+    def skip_prompt(self, text: str) -> None:
+        """The answer follows the echoed `text`, whose part another choice's writer has made."""
+        self._characters = len(text)
 
     def answer(self, entries: Iterable[TokenLogprobs]) -> CompletionLogprobs:
         part = CompletionLogprobs()

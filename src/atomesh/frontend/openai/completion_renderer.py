@@ -45,6 +45,7 @@ class CompletionRenderer:
         self._says_every_token = self._wants_logprobs or self._wants_ids
         self._generations = [answer.generation for answer in answers]
         self._chunks: ChunkWriter = make_chunk_writer(request, head, self._generations)
+        self._echoed: dict[int, CompletionLogprobs] = {}  # by prompt: its part is the same in each choice
         names = token_names(tokenizer, as_ids=bool(request.return_tokens_as_token_ids))
         skip = request.skip_special_tokens is not False
         self._logprob_writers = [
@@ -83,12 +84,19 @@ class CompletionRenderer:
     def whole(self, choices: Sequence[Sequence[WholeChoice]]) -> dict[str, Any]:
         body = self._head.fields()
         body["choices"] = [
-            self._whole_choice(prompt, index, choice)
-            for prompt, row in enumerate(choices)
-            for index, choice in enumerate(row)
+            choice for prompt, row in enumerate(choices) for choice in self._whole_choices(prompt, row)
         ]
         body["usage"] = total_usage(self._generations)
         return body
+
+    def _whole_choices(self, prompt: int, row: Sequence[WholeChoice]) -> list[dict[str, Any]]:
+        choices = [self._whole_choice(prompt, index, choice) for index, choice in enumerate(row)]
+        if self._wants_prompt_logprobs:
+            entries = self._generations[prompt].prompt_logprobs or []
+            ranked = prompt_logprobs(self._tokenizer, entries)  # one for all: they are many
+            for choice in choices:
+                choice["prompt_logprobs"] = ranked
+        return choices
 
     def _whole_choice(self, prompt: int, place: int, choice: WholeChoice) -> dict[str, Any]:
         generation, echo = self._generations[prompt], self._answers[prompt].echo
@@ -103,8 +111,6 @@ class CompletionRenderer:
         if self._wants_ids:
             body["token_ids"] = choice.token_ids
             body["prompt_token_ids"] = generation.request.prompt_token_ids
-        if self._wants_prompt_logprobs:
-            body["prompt_logprobs"] = prompt_logprobs(self._tokenizer, generation.prompt_logprobs or [])
         return body
 
     def _logprobs(
@@ -115,6 +121,12 @@ class CompletionRenderer:
         writer = self._logprob_writers[index]
         if echo is None:
             return writer.answer(entries)
-        generation = self._generations[index // self._n]
-        prompt = writer.prompt(echo, generation.request.prompt_token_ids, generation.prompt_logprobs or [])
-        return prompt.joined(writer.answer(entries))
+        prompt = index // self._n
+        if prompt in self._echoed:
+            writer.skip_prompt(echo)
+        else:
+            generation = self._generations[prompt]
+            self._echoed[prompt] = writer.prompt(
+                echo, generation.request.prompt_token_ids, generation.prompt_logprobs or []
+            )
+        return self._echoed[prompt].joined(writer.answer(entries))
