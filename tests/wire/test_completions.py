@@ -158,6 +158,21 @@ def test_truncation_keeps_the_end_of_the_prompt(wire: Wire) -> None:
     assert len(answer.choices[0].model_extra["token_ids"]) == 6
 
 
+def test_truncation_rescues_a_text_beyond_the_context(wire: Wire) -> None:
+    extra = {"truncate_prompt_tokens": 3, "return_token_ids": True}
+    answer = complete(wire, prompt="word and " * 60_000, max_tokens=1, extra_body=extra)
+    assert answer.choices[0].model_extra["prompt_token_ids"] == tokens_of(wire, "word and " * 9)[-3:]
+
+
+def test_each_choice_has_the_echoed_prompt_s_logprobs(wire: Wire) -> None:
+    answer = complete(wire, prompt="Once upon", echo=True, logprobs=1, n=2, temperature=1.0, max_tokens=2)
+    first, second = (choice.logprobs for choice in answer.choices)
+    count = answer.usage.prompt_tokens
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        assert getattr(first, name)[:count] == getattr(second, name)[:count]
+    assert first.text_offset[count] == second.text_offset[count] == len("Once upon")
+
+
 def test_the_answer_is_clamped_to_the_context(wire: Wire) -> None:
     limit = wire.client.models.list().data[0].model_extra["max_model_len"]
     answer = complete(wire, prompt=[65] * (limit - 2), max_tokens=50, extra_body={"ignore_eos": True})

@@ -186,12 +186,19 @@ def test_a_timeout_that_is_none(wire: Wire, value: str) -> None:
 def test_a_prompt_beyond_the_context(wire: Wire, stream: bool) -> None:
     limit = wire.client.models.list().data[0].model_extra["max_model_len"]
     response = send(wire.url, "POST", TEXT, {"prompt": [65] * limit, "stream": stream})
-    error = check(response, 400, "invalid_request_error", code="context_length_exceeded")
+    error = check(response, 400, "invalid_request_error", code="context_length_exceeded", param="prompt")
     assert f"maximum context length is {limit} tokens" in error["message"]
     words = "word and " * limit * 10
     response = send(wire.url, "POST", CHAT, {"messages": [{"role": "user", "content": words}]})
-    error = check(response, 400, "invalid_request_error", code="context_length_exceeded")
+    error = check(response, 400, "invalid_request_error", code="context_length_exceeded", param="messages")
     assert f"maximum context length is {limit} tokens" in error["message"]
+
+
+def test_more_messages_than_the_context_has_tokens(wire: Wire) -> None:
+    limit = wire.client.models.list().data[0].model_extra["max_model_len"]
+    response = send(wire.url, "POST", CHAT, {"messages": [{"role": "user", "content": ""}] * (limit + 1)})
+    error = check(response, 400, "invalid_request_error", code="context_length_exceeded", param="messages")
+    assert f"there are {limit + 1} messages" in error["message"]
 
 
 def test_a_declared_body_beyond_the_limit_is_refused_unread(wire: Wire) -> None:

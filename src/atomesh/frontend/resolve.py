@@ -16,14 +16,21 @@ _BIAS_LIMIT = 100.0
 
 
 def resolve_sampling(
-    params: SamplingParams, tokenizer: "Tokenizer", model: ModelDescription, prompt_len: int
+    params: SamplingParams,
+    tokenizer: "Tokenizer",
+    model: ModelDescription,
+    prompt_len: int,
+    *,
+    bad_words: tuple[tuple[int, ...], ...] | None = None,
+    param: str = "prompt",
 ) -> SamplingSpec:
     """Settle every default for a prompt of `prompt_len` tokens; a caller without a seed is given one.
 
+    `bad_words` are those of `params` where they are already encoded; `param` is the prompt's field.
     Raises ContextLengthError when the prompt alone fills the context, InvalidRequestError for an id that
     the model does not have.
     """
-    max_tokens = _max_tokens(params.max_tokens, model, prompt_len)
+    max_tokens = _max_tokens(params.max_tokens, model, prompt_len, param)
     greedy = params.temperature < GREEDY_BELOW
     spec = SamplingSpec(
         seed=secrets.randbits(63) if params.seed is None else params.seed,
@@ -40,7 +47,7 @@ def resolve_sampling(
         stop_token_ids=_known_ids("stop_token_ids", params.stop_token_ids or (), model),
         logit_bias=_logit_bias(params.logit_bias or {}, model),
         allowed_token_ids=_allowed_token_ids(params.allowed_token_ids, model),
-        bad_words=_bad_words(params.bad_words or (), tokenizer, model),
+        bad_words=encode_bad_words(params, tokenizer, model) if bad_words is None else bad_words,
         logprobs=params.logprobs,
         prompt_logprobs=params.prompt_logprobs,
     )
@@ -66,12 +73,13 @@ def _check_choice(spec: SamplingSpec, model: ModelDescription) -> None:
         )
 
 
-def _max_tokens(asked: int | None, model: ModelDescription, prompt_len: int) -> int:
+def _max_tokens(asked: int | None, model: ModelDescription, prompt_len: int, param: str) -> int:
     room = model.max_model_len - prompt_len
     if room <= 0:
         raise ContextLengthError(
             f"This model's maximum context length is {model.max_model_len} tokens, and your prompt has "
-            f"{prompt_len}, which leaves no room for an answer; shorten the prompt"
+            f"{prompt_len}, which leaves no room for an answer; shorten the prompt",
+            param=param,
         )
     return room if asked is None else min(asked, room)
 
@@ -109,12 +117,12 @@ def _logit_bias(bias: dict[int, float], model: ModelDescription) -> dict[int, fl
     return {token_id: min(max(value, -_BIAS_LIMIT), _BIAS_LIMIT) for token_id, value in bias.items()}
 
 
-def _bad_words(
-    words: Iterable[str], tokenizer: "Tokenizer", model: ModelDescription
+def encode_bad_words(
+    params: SamplingParams, tokenizer: "Tokenizer", model: ModelDescription
 ) -> tuple[tuple[int, ...], ...]:
-    """Each word as it begins a text and, where that begins with another token, as it follows a space."""
+    """Each bad word as it begins a text and, where that begins with another token, as it follows a space."""
     sequences: list[tuple[int, ...]] = []
-    for word in words:
+    for word in params.bad_words or ():
         bare, spaced = (tuple(_encode_word(tokenizer, prefix + word.lstrip())) for prefix in ("", " "))
         if not bare:
             raise InvalidRequestError("bad_words has an empty word; leave it out", param="bad_words")

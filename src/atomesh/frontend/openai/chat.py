@@ -6,7 +6,7 @@ from atomesh.frontend.openai.chat_prompt import ChatPrompt, encode_chat
 from atomesh.frontend.openai.chat_renderer import ChatRenderer
 from atomesh.frontend.openai.chat_request import ChatRequest, parse_chat_sampling
 from atomesh.frontend.openai.endpoint import Endpoint
-from atomesh.frontend.openai.generation_factory import GenerationFactory, check_prompt_ids, mint_id, truncate
+from atomesh.frontend.openai.generation_factory import check_prompt_ids, count_kept, make_factory, truncate
 from atomesh.frontend.openai.sampling_fields import check_answers
 
 
@@ -27,12 +27,13 @@ class ChatCompletions(Endpoint[ChatRequest]):
             request.continue_final_message,
             request.add_special_tokens,
             request.chat_template_kwargs,
+            is_truncated=count_kept(request.truncate_prompt_tokens, description.max_model_len) is not None,
         )
+        factory = await make_factory(self._frontend, "chatcmpl", model, params, request)
         token_ids = await encode_chat(self._frontend, model, prompt)
         token_ids = truncate(token_ids, request.truncate_prompt_tokens, description.max_model_len)
         check_prompt_ids(token_ids, description.vocab_size, "messages")
-        factory = GenerationFactory(mint_id("chatcmpl"), model, description, params, request)
-        generation = factory.make(0, token_ids)
+        generation = factory.make(0, token_ids, "messages")
         head = factory.head("chat.completion.chunk" if request.stream else "chat.completion")
         renderer = ChatRenderer(request, head, generation, model.tokenizer)
         return Plan(model, [generation], renderer, bool(request.stream))

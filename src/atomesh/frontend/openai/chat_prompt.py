@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from atomesh.errors import InvalidRequestError
+from atomesh.errors import ContextLengthError, InvalidRequestError
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.openai.chat_request import ChatMessage, parse_messages
 from atomesh.frontend.served_model import ServedModel
@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """What of a request decides its prompt; null means the default."""
+    """What of a request decides its prompt; null means the default.
+
+    One that is to be truncated may be longer than the context.
+    """
 
     messages: Sequence[ChatMessage]
     add_generation_prompt: bool | None
     continue_final_message: bool | None
     add_special_tokens: bool | None
     template_kwargs: Mapping[str, Any] | None
+    is_truncated: bool = False
 
 
 async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt) -> list[int]:
@@ -35,9 +39,12 @@ async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt
             "continue_final_message and add_generation_prompt cannot both be true; choose one",
             param="continue_final_message",
         )
+    max_model_len = model.service.describe().max_model_len
+    _check_number(prompt.messages, max_model_len)
     messages = parse_messages(prompt.messages)
     characters = sum(len(message["content"]) for message in messages)
-    frontend.bounds.check_characters(characters, model.tokenizer, model.service.describe().max_model_len)
+    if not prompt.is_truncated:
+        frontend.bounds.check_characters(characters, model.tokenizer, max_model_len, param="messages")
     token_ids = await frontend.texts.run_in_thread(
         characters,
         lambda: template.encode(
@@ -58,6 +65,16 @@ def _require_template(model: ServedModel) -> "ChatTemplate":
             param="model",
         )
     return model.chat_template
+
+
+def _check_number(messages: Sequence[ChatMessage], max_model_len: int) -> None:
+    """A message takes at least one token, even where it is to be truncated."""
+    if len(messages) > max_model_len:
+        raise ContextLengthError(
+            f"there are {len(messages)} messages, each of at least one token; this model's maximum context "
+            f"length is {max_model_len} tokens: send fewer messages",
+            param="messages",
+        )
 
 
 def _check_kwargs(kwargs: Mapping[str, Any], allowed: frozenset[str]) -> None:

@@ -1,5 +1,8 @@
 """POST /v1/completions."""
 
+from collections.abc import Sequence
+from functools import partial
+
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.openai.call import Call, Plan
 from atomesh.frontend.openai.completion_renderer import CompletionRenderer, PromptAnswer
@@ -10,8 +13,15 @@ from atomesh.frontend.openai.completion_request import (
     split_prompts,
 )
 from atomesh.frontend.openai.endpoint import Endpoint
-from atomesh.frontend.openai.generation_factory import GenerationFactory, check_prompt_ids, mint_id, truncate
+from atomesh.frontend.openai.generation_factory import (
+    GenerationFactory,
+    check_prompt_ids,
+    count_kept,
+    make_factory,
+    truncate,
+)
 from atomesh.frontend.openai.sampling_fields import check_answers
+from atomesh.frontend.text.text_pool import sum_sizes
 
 
 class Completions(Endpoint[CompletionRequest]):
@@ -25,33 +35,60 @@ class Completions(Endpoint[CompletionRequest]):
         params = parse_completion_sampling(request, model.sampling_defaults)
         prompts = split_prompts(request.prompt)
         check_answers(len(prompts), params.n, self._frontend.options)
-        factory = GenerationFactory(mint_id("cmpl"), model, model.service.describe(), params, request)
+        factory = await make_factory(self._frontend, "cmpl", model, params, request)
+        encoded = await self._encode(factory, request, prompts)
         answers = [
-            await self._answer(factory, request, index, prompt) for index, prompt in enumerate(prompts)
+            await self._answer(factory, request, index, prompts, token_ids)
+            for index, token_ids in enumerate(encoded)
         ]
         renderer = CompletionRenderer(request, factory.head("text_completion"), answers, model.tokenizer)
         return Plan(model, [answer.generation for answer in answers], renderer, bool(request.stream))
 
-    async def _answer(
-        self, factory: GenerationFactory, request: CompletionRequest, index: int, prompt: Prompt
-    ) -> PromptAnswer:
+    async def _encode(
+        self, factory: GenerationFactory, request: CompletionRequest, prompts: Sequence[Prompt]
+    ) -> list[list[int]]:
+        tokenizer, together = factory.model.tokenizer, sum_sizes(prompts)
+        adds = request.add_special_tokens is not False
+        encoded = []
+        for index, prompt in enumerate(prompts):
+            if isinstance(prompt, list):
+                encoded.append(prompt)
+                continue
+            text = self._bound(factory, request, prompt, _param(index))
+            encode = partial(tokenizer.encode, text, add_special_tokens=adds)
+            encoded.append(await self._frontend.texts.run(len(text), encode, together=together))
+        return encoded
+
+    def _bound(self, factory: GenerationFactory, request: CompletionRequest, text: str, param: str) -> str:
+        """What of the text is worth tokenising. Raises ContextLengthError."""
         tokenizer, max_model_len = factory.model.tokenizer, factory.description.max_model_len
-        param = f"prompt[{index}]" if index else "prompt"
-        token_ids = prompt if isinstance(prompt, list) else await self._encode(factory, request, prompt)
+        kept = count_kept(request.truncate_prompt_tokens, max_model_len)
+        if kept is not None:
+            return self._frontend.bounds.keep_end(text, kept, tokenizer)
+        self._frontend.bounds.check_characters(len(text), tokenizer, max_model_len, param=param)
+        return text
+
+    async def _answer(
+        self,
+        factory: GenerationFactory,
+        request: CompletionRequest,
+        index: int,
+        prompts: Sequence[Prompt],
+        token_ids: list[int],
+    ) -> PromptAnswer:
+        prompt, param = prompts[index], _param(index)
         check_prompt_ids(token_ids, factory.description.vocab_size, param)
-        kept = truncate(token_ids, request.truncate_prompt_tokens, max_model_len)
-        generation = factory.make(index, kept)
+        kept = truncate(token_ids, request.truncate_prompt_tokens, factory.description.max_model_len)
+        generation = factory.make(index, kept, param)
         if not request.echo:
             return PromptAnswer(generation, None)
         if isinstance(prompt, str) and len(kept) == len(token_ids):
             return PromptAnswer(generation, prompt)
         skip = request.skip_special_tokens is not False
-        return PromptAnswer(generation, tokenizer.decode(kept, skip_special_tokens=skip))
+        decode = partial(factory.model.tokenizer.decode, kept, skip_special_tokens=skip)
+        echo = await self._frontend.texts.run(len(kept), decode, together=sum_sizes(prompts))
+        return PromptAnswer(generation, echo)
 
-    async def _encode(self, factory: GenerationFactory, request: CompletionRequest, text: str) -> list[int]:
-        tokenizer = factory.model.tokenizer
-        self._frontend.bounds.check_characters(len(text), tokenizer, factory.description.max_model_len)
-        add_special_tokens = request.add_special_tokens is not False
-        return await self._frontend.texts.run(
-            len(text), lambda: tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        )
+
+def _param(index: int) -> str:
+    return f"prompt[{index}]" if index else "prompt"

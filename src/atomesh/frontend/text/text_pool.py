@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -11,6 +11,12 @@ from atomesh.errors import ServiceUnavailableError
 T = TypeVar("T")
 
 _LEAST_SIZE = 1024  # what even an empty text weighs in the line, so that their number is bounded too
+_LEAST_WORK = 64  # what even an empty text takes to tokenise, in characters
+
+
+def sum_sizes(texts: Iterable[Sized]) -> int:
+    """What they come to for TextPool.run; many short ones are as much work as one that is long."""
+    return sum(max(len(text), _LEAST_WORK) for text in texts)
 
 
 class TextPool:
@@ -22,9 +28,12 @@ class TextPool:
         self._room_lock = threading.Lock()
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="atomesh-text")
 
-    async def run(self, size: int, work: Callable[[], T]) -> T:
-        """`work` on a text of `size` characters, at once if it is short. Raises as `run_in_thread`."""
-        if size <= self._inline_characters:
+    async def run(self, size: int, work: Callable[[], T], *, together: int = 0) -> T:
+        """`work` on a text of `size` characters, at once if it is short. Raises as `run_in_thread`.
+
+        `together` is the size of all texts of the same request, if this is one of several.
+        """
+        if max(size, together) <= self._inline_characters:
             return work()
         return await self.run_in_thread(size, work)
 

@@ -16,6 +16,7 @@ def test_long_texts_go_to_threads_and_the_line_is_bounded() -> None:
         here = threading.get_ident()
         assert await pool.run(10, threading.get_ident) == here
         assert await pool.run_in_thread(0, threading.get_ident) != here
+        assert await pool.run(1, threading.get_ident, together=11) != here
         first = asyncio.ensure_future(pool.run(11, lambda: (release.wait(), threading.get_ident())))
         second = asyncio.ensure_future(pool.run(11, lambda: "second"))
         await asyncio.sleep(0)
