@@ -1,5 +1,6 @@
 """Log-probabilities in the shapes of the two OpenAI APIs and of vLLM's `prompt_logprobs`."""
 
+import codecs
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -90,16 +91,18 @@ class CompletionLogprobsWriter:
         self._limit = top
         self._skip_special = skip_special_tokens
         self._characters = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def prompt(
         self, text: str, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None]
     ) -> CompletionLogprobs:
         """The echoed prompt's part; its first token has no probability."""
         part = CompletionLogprobs()
+        self._characters = -self._count_dummy_prefix(text, token_ids)
         for token_id, entry in zip(token_ids, entries, strict=True):
             raw = self._tokenizer.token_bytes(token_id)
             is_hidden = self._tokenizer.is_special(token_id) and not text.startswith(
-                raw.decode("utf-8", "replace"), self._characters
+                raw.decode("utf-8", "replace"), max(self._characters, 0)
             )
             self._append(part, token_id, entry, is_hidden=is_hidden)
         self.skip_prompt(text)
@@ -108,6 +111,17 @@ class CompletionLogprobsWriter:
     def skip_prompt(self, text: str) -> None:
         """The answer follows the echoed `text`, whose part another choice's writer has made."""
         self._characters = len(text)
+        self._decoder.reset()
+
+    def _count_dummy_prefix(self, text: str, token_ids: Sequence[int]) -> int:
+        """1 where SentencePiece put a space before `text`, which is in its tokens and not in itself."""
+        for token_id in token_ids:
+            raw = self._tokenizer.token_bytes(token_id)
+            if not self._tokenizer.is_special(token_id):
+                return int(_count_spaces(raw.decode("utf-8", "replace")) > _count_spaces(text))
+            if text.startswith(raw.decode("utf-8", "replace")):
+                return 0
+        return 0
 
     def answer(self, entries: Iterable[TokenLogprobs]) -> CompletionLogprobs:
         part = CompletionLogprobs()
@@ -123,10 +137,13 @@ class CompletionLogprobsWriter:
         part.tokens.append(self._names(token_id))
         part.token_logprobs.append(None if entry is None else finite(entry.logprob))
         part.top_logprobs.append(None if entry is None else self._top(entry))
-        continues = bool(raw) and _is_continuation(raw[0])
-        part.text_offset.append(max(self._characters - continues, 0))
+        part.text_offset.append(max(self._characters + self._breaks_character(raw), 0))
         if not is_hidden:
-            self._characters += sum(not _is_continuation(byte) for byte in raw)
+            self._characters += len(self._decoder.decode(raw))
+
+    def _breaks_character(self, raw: bytes) -> bool:
+        """What was begun before becomes a U+FFFD in front of this token."""
+        return bool(self._decoder.getstate()[0]) and not (raw and _is_continuation(raw[0]))
 
     def _top(self, entry: TokenLogprobs) -> dict[str, float]:
         """The most likely tokens and the token itself; of equal strings the likelier one."""
@@ -136,6 +153,11 @@ class CompletionLogprobsWriter:
         own = self._names(entry.token_id)
         top[own] = max(finite(entry.logprob), top.get(own, LEAST_LOGPROB))
         return top
+
+
+def _count_spaces(text: str) -> int:
+    """Those that it begins with."""
+    return len(text) - len(text.lstrip(" "))
 
 
 def _is_continuation(byte: int) -> bool:

@@ -55,6 +55,21 @@ def test_offsets_count_characters_over_split_ones() -> None:
     assert part.text_offset == [0, 1, 1, 2, 2, 2, 3]
 
 
+def test_offsets_count_what_is_no_character() -> None:
+    writer = CompletionLogprobsWriter(TOKENIZER, NAMES, 0, skip_special_tokens=True)
+    octets = b"\x80a\xe4b\xff\xffc"
+    assert octets.decode("utf-8", "replace") == "\ufffda\ufffdb\ufffd\ufffdc"
+    assert writer.answer([entry(byte) for byte in octets]).text_offset == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_space_that_only_the_tokens_have_is_not_counted() -> None:
+    writer = CompletionLogprobsWriter(TOKENIZER, NAMES, 0, skip_special_tokens=True)
+    prompt = writer.prompt("hi", [BOS, *b" hi"], [None, entry(32), entry(104), entry(105)])
+    assert prompt.text_offset == [0, 0, 0, 1]
+    shown = writer.prompt("<s> hi", [BOS, *b" hi"], [None, entry(32), entry(104), entry(105)])
+    assert shown.text_offset == [0, 3, 4, 5]
+
+
 def test_an_answer_s_offsets_go_on_after_the_echoed_prompt() -> None:
     writer = CompletionLogprobsWriter(TOKENIZER, NAMES, 0, skip_special_tokens=True)
     prompt = writer.prompt("hi", [BOS, *b"hi"], [None, entry(104), entry(105)])
