@@ -16,7 +16,7 @@ def write_section(page: Path, owner: str, text: str) -> None:
     old = (
         page.read_text()
         if page.exists()
-        else "# Results\n\nEach section is written by the benchmark it names.\n"
+        else "# Results\n\nA section between two comments is written by the benchmark that they name.\n"
     )
     before, found, rest = old.partition(begin)
     after = rest.partition(end)[2].removeprefix("\n")
