@@ -1,7 +1,8 @@
 """Servers under test: what asks for `wire` holds for every server, what asks for `scripted` for the double.
 
 The real servers are `atomesh serve` with the default model, as one unified worker and as one prefill and one
-decode worker; ATOMESH_WIRE_URL=http://host:port names another in their place.
+decode worker; ATOMESH_WIRE_URL=http://host:port names another in their place. make soak runs all suites on
+both shapes, make test those of chats and of streams' bytes.
 """
 
 import os
@@ -66,6 +67,16 @@ def scripted(scripted_server: ScriptedWire) -> Iterator[ScriptedWire]:
 
 
 SERVERS = {"scripted": "scripted", "real-unified": "default_server", "real-pair": "default_pair"}
+
+
+SAMPLED_ON_PAIR = ("test_chat.py", "test_stream_bytes.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "real-pair" in item.name and item.path.name not in SAMPLED_ON_PAIR:
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(params=["scripted", "real"] if REAL_URL else SERVERS)
