@@ -1,6 +1,5 @@
 """The default model against transformers: greedy ids in float32, agreement in bfloat16."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ from atomesh.engine.execution import local_executor
 from atomesh.engine.options import EngineOptions
 from atomesh.engine.weights.source import WeightSource
 from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
-from atomesh.model_files.catalog import CATALOG, DEFAULT_MODEL
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.model_files.config import ModelConfig
-from atomesh.model_files.fetch import fetch
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
 
@@ -60,14 +57,8 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def default_path() -> Path:
-    home = Path(os.environ.get("ATOMESH_HOME", "~/.cache/atomesh")).expanduser()
-    return fetch(CATALOG[DEFAULT_MODEL], home)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(default_path: Path) -> Tokenizer:
-    return load_tokenizer(open_checkpoint(default_path))
+def tokenizer(default_model: Path) -> Tokenizer:
+    return load_tokenizer(open_checkpoint(default_model))
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +86,8 @@ class Reference:
 
 
 @pytest.fixture(scope="module")
-def reference(default_path: Path) -> Reference:
-    checkpoint = open_checkpoint(default_path)
+def reference(default_model: Path) -> Reference:
+    checkpoint = open_checkpoint(default_model)
     model = transformers.LlamaForCausalLM(llama_config(checkpoint.config)).eval()
     source = WeightSource(checkpoint)
     weights = dict(model.named_parameters())
@@ -142,14 +133,14 @@ OPTIONS = {
 @pytest.mark.parametrize("mode", OPTIONS)
 def test_greedy(  # noqa: PLR0917 (fixtures)
     mode: str,
-    default_path: Path,
+    default_model: Path,
     prompts: list[list[int]],
     reference: Reference,
     greedy_run: Any,
     check_greedy: Any,
     tokenizer: Tokenizer,
 ) -> None:
-    answers = greedy_run(default_path, OPTIONS[mode])(prompts, NEW_TOKENS)
+    answers = greedy_run(default_model, OPTIONS[mode])(prompts, NEW_TOKENS)
     assert len(answers) == 52
     for answer in answers:
         logits = reference.logits([*answer.prompt, *answer.token_ids[:-1]])
@@ -160,7 +151,7 @@ def test_greedy(  # noqa: PLR0917 (fixtures)
 
 
 def test_bfloat16(
-    default_path: Path,
+    default_model: Path,
     tokenizer: Tokenizer,
     reference: Reference,
     greedy_run: Any,
@@ -170,7 +161,7 @@ def test_bfloat16(
     license_text = tokenizer.encode(LICENSE.read_text())
     texts = [license_text[start:][:150] for start in range(0, 1200, 150)]
     texts += [tokenizer.encode(question) for question in QUESTIONS]
-    engine = greedy_run(default_path, EngineOptions(dtype="bfloat16", kv_memory=KV_MEMORY)).engine
+    engine = greedy_run(default_model, EngineOptions(dtype="bfloat16", kv_memory=KV_MEMORY)).engine
     ours = our_logits(engine, texts, monkeypatch)
     exact = torch.cat([reference.logits(text)[:-1] for text in texts])
     rounded = reference.model.to(torch.bfloat16)

@@ -1,6 +1,5 @@
 """The default model's tokenizer, read from its GGUF file, against transformers' reading of the same file."""
 
-import os
 import random
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from atomesh.frontend.templates.chat_template import load_chat_template
 from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
-from atomesh.model_files.catalog import CATALOG, DEFAULT_MODEL, fetched, fetched_path
 from atomesh.model_files.checkpoint import Checkpoint, open_checkpoint
 
 PARTS = [
@@ -59,12 +57,8 @@ CONVERSATION = [
 
 
 @pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    entry = CATALOG[DEFAULT_MODEL]
-    home = Path(os.environ.get("ATOMESH_HOME", "~/.cache/atomesh")).expanduser()
-    if not fetched(entry, home):
-        pytest.skip("the default model is not here; atomesh serve fetches it")
-    return open_checkpoint(fetched_path(entry, home))
+def checkpoint(default_model: Path) -> Checkpoint:
+    return open_checkpoint(default_model)
 
 
 @pytest.fixture(scope="module")
