@@ -12,6 +12,8 @@ import msgspec
 
 from atomesh.errors import AtomeshError
 from atomesh.protocol.generation import GenerationRequest, Leg, TokenDelta
+from atomesh.protocol.kv_events import KVEvents, KVSnapshot, RequestKVSnapshot
+from atomesh.protocol.step_sample import StepSample, TransferSample
 from atomesh.protocol.worker import LoadReport, RoleWeights, WorkerDescription
 
 MAX_FRAME_BYTES = 64 * 2**20
@@ -86,21 +88,31 @@ class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
     """Gateway → worker: forget all cached prefixes that no running request holds."""
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Worker → gateway when no step frame has gone for a while: the engine thread lives, and its load."""
+class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"):
+    """Worker → gateway when no step frame has gone for a while: the engine thread lives, and its load.
+
+    `kv_events` says how far the events have come, without any.
+    """
 
     load: LoadReport
+    kv_events: KVEvents | None = None
 
 
-class StepFrame(msgspec.Struct, frozen=True, tag="step"):
-    """Worker → gateway: all that one engine step brought for this gateway's requests."""
+class StepFrame(msgspec.Struct, frozen=True, omit_defaults=True, tag="step"):
+    """Worker → gateway: all that one engine step brought for this gateway's requests, maybe nothing.
+
+    The rest is what every gateway hears: which prefixes the worker holds now, and what it measured.
+    """
 
     deltas: list[TokenDelta]
     load: LoadReport
+    kv_events: KVEvents | None = None
+    sample: StepSample | None = None
+    transfers: list[TransferSample] = []
 
 
-GatewayMessage = Answer | Submit | Abort | ResetPrefixCache | SetRole | Inspect | SetFault
-WorkerMessage = Challenge | Hello | StepFrame | Heartbeat | Inspected
+GatewayMessage = Answer | Submit | Abort | ResetPrefixCache | SetRole | Inspect | SetFault | RequestKVSnapshot
+WorkerMessage = Challenge | Hello | StepFrame | Heartbeat | Inspected | KVSnapshot
 Message = GatewayMessage | WorkerMessage
 
 _encoder = msgspec.msgpack.Encoder()
