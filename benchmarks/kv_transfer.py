@@ -20,6 +20,7 @@ from kv_transfer_report import MEMCPY, AddedDelay, Report, TransferSpeed
 from machine import commit, describe_machine
 from results_page import write_section
 
+from atomesh.cli.core_shares import usable_cores
 from atomesh.kv_transfer.pool_memory import PoolMemory
 from atomesh.kv_transfer.transport import Pushed
 
@@ -31,10 +32,11 @@ def main() -> None:
     machine = describe_machine()
     counts = [max(1, round(size * 1e6 / options.block_bytes)) for size in options.sizes]
     num_blocks = max(*counts, options.chunks * options.chunk_blocks) + 8
-    pin(0)
+    cores = usable_cores()
+    pin(cores[0])
     pool, copy = touched_pool(num_blocks, options.block_bytes), touched_pool(num_blocks, options.block_bytes)
     with tempfile.TemporaryDirectory() as directory:
-        receiver = ReceiverProcess(Path(directory), num_blocks, options.block_bytes)
+        receiver = ReceiverProcess(Path(directory), num_blocks, options.block_bytes, cores[-1])
         listens = {"shm": f"unix:{directory}/sender", "tcp": "127.0.0.1:0"}
         senders = {name: Sender(listens[name], peer, pool) for name, peer in receiver.addresses.items()}
         speeds = [measure_speed(senders, pool, copy, count, options.rounds) for count in counts]

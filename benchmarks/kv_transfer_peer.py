@@ -31,10 +31,9 @@ E = TypeVar("E", bound=TransportEvent)
 
 
 def pin(core: int) -> None:
-    """To the `core`-th of the cores that we may use, where the system can."""
+    """To the core of this number, where the system can."""
     if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[core % len(cores)]})
+        os.sched_setaffinity(0, {core})
 
 
 def identity(incarnation: str, block_bytes: int) -> KVIdentity:
@@ -122,8 +121,8 @@ class Sender:
 class ReceiverProcess:
     """Decode's end, on a core of its own, over both transports at once."""
 
-    def __init__(self, directory: Path, num_blocks: int, block_bytes: int) -> None:
-        arguments = [str(directory), str(num_blocks), str(block_bytes), "1"]
+    def __init__(self, directory: Path, num_blocks: int, block_bytes: int, core: int) -> None:
+        arguments = [str(directory), str(num_blocks), str(block_bytes), str(core)]
         self._process = subprocess.Popen(
             [sys.executable, __file__, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from atomesh.kv_transfer.outbox import Item
     from atomesh.kv_transfer.transport import PushFailed
 
-PIECE_BYTES = 2**20
+PIECE_BYTES = 2**19  # hashed, and then copied to the kernel out of the processor's cache
+WAKE_BYTES = 2**19  # of a payload are worth a wake-up; woken for every few, both ends get half as far
 ZEROS = memoryview(bytes(PIECE_BYTES))
 
 
@@ -30,6 +31,7 @@ class TcpConnection(Connection):
         self._going: OutgoingPush | None = None
         self._coming: Payload | None = None
         self._landing = Landing(0, ())
+        self._wake_bytes = 1
 
     def divert(self, grant: bytes, reason: str) -> None:
         if self._coming is not None and self._coming.grant == grant and not self._landing.is_diverted:
@@ -40,13 +42,10 @@ class TcpConnection(Connection):
         if self._landing.is_complete:
             super().read()
             return
-        budget = ROUND_BYTES
-        while budget > 0 and not self._landing.is_complete:
-            count = self.sock.recv_into(self._landing.space)
-            if count == 0:
-                raise ConnectionLost("the peer has closed the connection within a block")
-            self._landing.took(count)
-            budget -= count
+        try:
+            self._read_payload(ROUND_BYTES)
+        finally:
+            self._await_payload()
 
     def _next_message(self) -> WireMessage | None:
         """What was read together with a frame may be the beginning of a payload."""
@@ -57,7 +56,23 @@ class TcpConnection(Connection):
                 return None
             space[: len(raw)] = raw
             self._landing.took(len(raw))
+            self._await_payload()
         return super()._next_message()
+
+    def _read_payload(self, budget: int) -> None:
+        while budget > 0 and not self._landing.is_complete:
+            count = self.sock.recv_into(self._landing.space)
+            if count == 0:
+                raise ConnectionLost("the peer has closed the connection within a block")
+            self._landing.took(count)
+            budget -= count
+
+    def _await_payload(self) -> None:
+        """Have the kernel wake us for many bytes of a payload at once, but for each of anything else."""
+        wanted = max(1, min(WAKE_BYTES, self._landing.left))
+        if wanted != self._wake_bytes:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            self._wake_bytes = wanted
 
     def _carry(self, push: OutgoingPush) -> "Item":
         if not push.is_live:
@@ -73,13 +88,15 @@ class TcpConnection(Connection):
 
     def _block(self, push: OutgoingPush, number: int, digests: list[int]) -> "Iterator[memoryview]":
         content = self._plane.pool.block(number)
-        if push.is_live:
-            digests.append(xxhash.xxh3_64_intdigest(content))
-            if self._plane.faults.fires("kv_flip_bit"):
-                content = _flipped(content)
+        digest = xxhash.xxh3_64()
         for start in range(0, len(content), PIECE_BYTES):
-            size = min(PIECE_BYTES, len(content) - start)
-            yield content[start : start + size] if push.is_live else ZEROS[:size]
+            piece = content[start : start + PIECE_BYTES]
+            if push.is_live:
+                digest.update(piece)
+                yield _flipped(piece) if self._plane.faults.fires("kv_flip_bit") else piece
+            else:
+                yield ZEROS[: len(piece)]
+        digests.append(digest.intdigest())
 
     def _end(self, push_id: int) -> OutgoingPush | None:
         push = super()._end(push_id)
@@ -112,6 +129,7 @@ class TcpConnection(Connection):
         size = len(payload.indices) * pool.block_bytes
         self._coming = payload
         self._landing = Landing(size, [pool.block(number) for number in targets])
+        self._await_payload()
 
     def _finish(self, payload: Payload, end: PayloadEnd) -> None:
         landing, self._coming = self._landing, None
@@ -128,7 +146,7 @@ class TcpConnection(Connection):
             self._refuse(payload.push_id, reason)
 
 
-def _flipped(content: memoryview) -> memoryview:
-    damaged = bytearray(content)
+def _flipped(piece: memoryview) -> memoryview:
+    damaged = bytearray(piece)
     damaged[len(damaged) // 2] ^= 1
     return memoryview(damaged)

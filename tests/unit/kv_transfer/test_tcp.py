@@ -1,6 +1,8 @@
 """A wire step by step, without a thread: what lands, what is diverted, what is found damaged."""
 
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -73,6 +75,28 @@ def test_pieces_and_turns_may_be_small(pair: ConnectionPair, monkeypatch: pytest
     push(pair.caller, {0: 0, 1: 3})
     pair.exchange()
     assert values(pair.listener) == [1, 4, 0, 0]
+
+
+def test_the_kernel_wakes_the_receiver_for_what_is_left_of_a_payload_however_little(
+    pair: ConnectionPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp, "WAKE_BYTES", 200_000)
+    monkeypatch.setattr(tcp, "ROUND_BYTES", 150_000)
+    receiver = pair.listener.connection
+    pair.listener.plane.grants.admit("caller", GRANT, {0: 0})
+    push(pair.caller, {0: 3})
+
+    wakes_at, left = [], [BLOCK_BYTES]
+    while left[-1] > 0:
+        pair.caller.write()
+        with suppress(BlockingIOError):
+            receiver.read()
+        left.append(receiver._landing.left)
+        wakes_at.append(receiver.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+
+    assert wakes_at == [max(1, min(200_000, bytes_left)) for bytes_left in left[1:]]
+    assert wakes_at[0] == 200_000
+    assert values(pair.listener)[0] == 4
 
 
 def test_a_refused_push_is_drained(pair: ConnectionPair) -> None:
