@@ -72,16 +72,24 @@ class Totals:
 
 class Scheduler:
     def __init__(
-        self, config: SchedulerConfig, hasher: BlockHasher, remote: RemoteKVConfig | None = None
+        self,
+        config: SchedulerConfig,
+        hasher: BlockHasher,
+        remote: RemoteKVConfig | None = None,
+        kv: KVCacheManager | None = None,
     ) -> None:
-        """With `remote` the scheduler takes part in hand-offs; see `remote_kv`."""
+        """With `remote` the scheduler takes part in hand-offs; see `remote_kv`.
+
+        Schedulers that are given one `kv`, of `num_blocks`, share it, as if all their devices were one.
+        """
         if hasher.block_size != config.block_size:
             raise ConfigurationError(
                 f"the block hasher's block size is {hasher.block_size}, the scheduler's {config.block_size}"
             )
         self.config = config
         self._chunk_budget = config.max_num_batched_tokens
-        self._kv = KVCacheManager(config.num_blocks, hasher, enable_prefix_cache=config.enable_prefix_cache)
+        is_caching = config.enable_prefix_cache
+        self._kv = kv or KVCacheManager(config.num_blocks, hasher, enable_prefix_cache=is_caching)
         self.remote_kv = RemoteKV(remote or OFF, self._kv)
         self._roster = Roster(self._kv)
         self._arrivals = Arrivals(self._roster, self.remote_kv.receiver)
