@@ -18,7 +18,10 @@ class _Worker:
     in_flight: int = 0
     dispatched: int = 0
     prefill_tokens: int = 0
+    prefill_quadratic: int = 0
     sequences: int = 0
+    decoding: int = 0
+    context_tokens: int = 0
     when_idle: Callable[[], None] | None = None
 
     @property
@@ -34,23 +37,40 @@ class _Worker:
         return RoleWeights() if self.description is None else PRESETS[self.description.role]
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a leg adds to its worker: WorkerSnapshot's fields of these names."""
+
+    prefill_tokens: int
+    sequences: int
+    prefill_quadratic: int = 0
+    decoding: int = 0
+    context_tokens: int = 0
+
+
 class Commitment:
     """One leg's share of a worker's work, from its dispatch until `end`."""
 
-    def __init__(self, worker: _Worker, prefill_tokens: int, sequences: int) -> None:
+    def __init__(self, worker: _Worker, work: Work) -> None:
         self._worker = worker
-        self._prefill_tokens = prefill_tokens
-        self._sequences = sequences
+        self._work = work
+        self._is_prefilled = False
         self._is_open = True
         worker.in_flight += 1
         worker.dispatched += 1
-        worker.prefill_tokens += prefill_tokens
-        worker.sequences += sequences
+        worker.prefill_tokens += work.prefill_tokens
+        worker.prefill_quadratic += work.prefill_quadratic
+        worker.sequences += work.sequences
+        worker.decoding += work.decoding
+        worker.context_tokens += work.context_tokens
 
     def prefilled(self) -> None:
         """The leg's prompt has been answered; what is left of it is decode."""
-        self._worker.prefill_tokens -= self._prefill_tokens
-        self._prefill_tokens = 0
+        if self._is_prefilled:
+            return
+        self._is_prefilled = True
+        self._worker.prefill_tokens -= self._work.prefill_tokens
+        self._worker.prefill_quadratic -= self._work.prefill_quadratic
 
     def end(self) -> None:
         """The worker has no more to do for the leg. A second call changes nothing."""
@@ -58,8 +78,10 @@ class Commitment:
             return
         self._is_open = False
         self.prefilled()
-        worker = self._worker
-        worker.sequences -= self._sequences
+        worker, work = self._worker, self._work
+        worker.sequences -= work.sequences
+        worker.decoding -= work.decoding
+        worker.context_tokens -= work.context_tokens
         worker.in_flight -= 1
         if worker.in_flight == 0 and worker.when_idle is not None:
             worker.when_idle()
@@ -112,9 +134,13 @@ class WorkerRegistry:
             when_idle()
 
     def commit(self, address: str, *, prefill_tokens: int, sequences: int) -> Commitment:
+        """`commit_work` of a leg of which no more is known."""
+        return self.commit_work(address, Work(prefill_tokens, sequences))
+
+    def commit_work(self, address: str, work: Work) -> Commitment:
         """Count work for the worker from the moment it is sent, not from its next report."""
         worker = self._workers.get(address, _Worker())  # one that was just forgotten has no books to keep
-        return Commitment(worker, prefill_tokens, sequences)
+        return Commitment(worker, work)
 
     def snapshot(self) -> ClusterSnapshot:
         return ClusterSnapshot(tuple(_snap(address, worker) for address, worker in self._workers.items()))
@@ -131,5 +157,8 @@ def _snap(address: str, worker: _Worker) -> WorkerSnapshot:
         dispatched=worker.dispatched,
         weights=worker.weights,
         prefill_tokens=worker.prefill_tokens,
+        prefill_quadratic=worker.prefill_quadratic,
         sequences=worker.sequences,
+        decoding=worker.decoding,
+        context_tokens=worker.context_tokens,
     )

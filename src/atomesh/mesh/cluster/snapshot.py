@@ -15,7 +15,9 @@ class WorkerSnapshot:
     """`description` is the last one heard, also of a lost worker; `heard_at` is in seconds on our clock.
 
     `in_flight` and `dispatched` count this gateway's legs: those not over yet, and all so far. Of those in
-    flight, `prefill_tokens` counts the prompt tokens still unanswered, `sequences` the choices.
+    flight, `prefill_tokens` counts the prompt tokens still to be computed and `prefill_quadratic` their
+    Σ(n² − m²), `sequences` the choices, `decoding` those of them that decode here or will, and
+    `context_tokens` what these attend to.
     """
 
     address: str
@@ -27,7 +29,10 @@ class WorkerSnapshot:
     dispatched: int
     weights: RoleWeights = UNIFIED
     prefill_tokens: int = 0
+    prefill_quadratic: int = 0
     sequences: int = 0
+    decoding: int = 0
+    context_tokens: int = 0
 
     @property
     def model_name(self) -> str | None:

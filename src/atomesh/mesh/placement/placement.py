@@ -19,16 +19,25 @@ RETRY_AFTER_S = 2
 
 @dataclass(frozen=True, slots=True)
 class Unified:
-    """All of it on one worker; `is_fallback` when only because no pair could be had."""
+    """All of it on one worker; `is_fallback` when only because no pair could be had.
+
+    `cached_tokens` of the prompt are believed to be there; with `fetch_from`, once that worker has sent them.
+    """
 
     worker: WorkerSnapshot
     is_fallback: bool = False
+    cached_tokens: int = 0
+    fetch_from: WorkerSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillDecode:
+    """`cached_tokens` and `fetch_from` are the prefill worker's, as Unified's."""
+
     prefill: WorkerSnapshot
     decode: WorkerSnapshot
+    cached_tokens: int = 0
+    fetch_from: WorkerSnapshot | None = None
 
 
 Placement = Unified | PrefillDecode
@@ -38,11 +47,13 @@ Placement = Unified | PrefillDecode
 class PlacementRules:
     """With `require_disaggregation`, no worker does both prefill and decode of a request.
 
-    Without `may_fall_back`, none does so against its role: others are still starting.
+    Without `may_fall_back`, none does so against its role: others are still starting. With `may_fetch`,
+    workers can have a prefix sent to them by another that holds it.
     """
 
     require_disaggregation: bool = False
     may_fall_back: bool = True
+    may_fetch: bool = False
 
 
 def candidates(

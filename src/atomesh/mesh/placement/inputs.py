@@ -1,0 +1,73 @@
+"""All that one placement decision reads."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from atomesh.mesh.cluster.snapshot import ClusterSnapshot
+from atomesh.mesh.kv_index.matches import NO_MATCHES, Matches
+from atomesh.mesh.placement.costs import PRIOR_COSTS, Costs
+from atomesh.mesh.placement.placement import PlacementRules
+from atomesh.protocol.block_hash import BlockHash
+
+Stage = Literal["prefill", "decode"]
+Way = Literal["whole", "apart"]
+
+EXPECTED_OUTPUT_TOKENS = 128
+
+
+class Dice(Protocol):
+    """What decisions use of random.Random."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """`block_hashes` are those of the prompt's full blocks; `block_size` is in tokens.
+
+    `output_tokens` is what each of the `choices` is expected to grow by. `policy` is the client's choice of
+    one, "" for the operator's. What has the same `session` and `salt` belongs together.
+    """
+
+    num_prompt_tokens: int
+    choices: int = 1
+    output_tokens: int = EXPECTED_OUTPUT_TOKENS
+    block_hashes: tuple[BlockHash, ...] = ()
+    block_size: int = 32
+    policy: str = ""
+    session: str = ""
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much one second of a kind is worth against a second until the first token.
+
+    `waste`: computing what lies elsewhere, for each request that stands behind one, up to `most_waste`.
+    `interference`: each running answer's delay, and each answer's own time after its first token.
+    `hysteresis`: the share by which the other way, whole or apart, must be cheaper to be taken next.
+    """
+
+    waste: float = 1.0
+    most_waste: float = 4.0
+    interference: float = 0.25
+    hysteresis: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementInputs:
+    """`now` is in seconds on the clock of the snapshot's `heard_at`; `last_way` is the way of the model's
+    last request, for hysteresis."""
+
+    request: RequestFacts
+    model: str
+    cluster: ClusterSnapshot
+    now: float
+    dice: Dice
+    excluded: Collection[str] = ()
+    matches: Matches = NO_MATCHES
+    costs: Costs = PRIOR_COSTS
+    rules: PlacementRules = field(default_factory=PlacementRules)
+    weights: Weights = field(default_factory=Weights)
+    last_way: Way | None = None

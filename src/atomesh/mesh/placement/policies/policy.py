@@ -1,0 +1,32 @@
+"""What a policy is: whom it nominates for a step, and by which terms the nominees are compared."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from atomesh.mesh.placement.case import Case
+from atomesh.mesh.placement.seats import Seat
+
+
+class Policy(Protocol):
+    """One instance for each model and step, prefill or decode: it may keep state, but reads no clock.
+
+    `scorers` names the entry of SCORERS whose terms are summed. With `stays_whole`, a nominee that may do
+    both steps does both.
+    """
+
+    scorers: str
+    stays_whole: bool
+
+    def nominate(self, seats: Sequence[Seat], case: Case) -> Sequence[Seat]:
+        """Those of the seats, never none, among whom the sum of the terms decides. `seats` is not empty."""
+        ...
+
+
+class Everyone:
+    """All are nominees, and the sum of counts decides."""
+
+    scorers = "work"
+    stays_whole = False
+
+    def nominate(self, seats: Sequence[Seat], _case: Case) -> Sequence[Seat]:
+        return seats
