@@ -66,7 +66,7 @@ class PlacementInputs:
     now: float
     dice: Dice
     excluded: Collection[str] = ()
-    matches: Matches = NO_MATCHES
+    matches: Matches = field(default_factory=lambda: NO_MATCHES)
     costs: Costs = PRIOR_COSTS
     rules: PlacementRules = field(default_factory=PlacementRules)
     weights: Weights = field(default_factory=Weights)
