@@ -13,7 +13,7 @@
     ├── RequestTimeoutError           408 request_timeout
     ├── RequestTooLargeError          413 request_too_large
     ├── UnsupportedMediaTypeError     415 unsupported_media_type
-    ├── RateLimitError                429 rate_limit_exceeded
+    ├── RateLimitError                429 rate_limit_exceeded, with Retry-After
     ├── EngineError                   500 server_error
     ├── UnsupportedFeatureError       501 not_implemented
     ├── ServiceUnavailableError       503 service_unavailable_error, with Retry-After
@@ -113,9 +113,15 @@ class UnsupportedMediaTypeError(AtomeshError):
 
 
 class RateLimitError(AtomeshError):
+    """The client has had its share for now; `retry_after_s` (1 to 120) says when to come back."""
+
     status = 429
     type = "rate_limit_exceeded"
     default_code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.retry_after_s = min(max(retry_after_s, 1), 120)
 
 
 class EngineError(AtomeshError):

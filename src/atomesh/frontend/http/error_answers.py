@@ -11,6 +11,7 @@ from atomesh.errors import (
     InvalidRequestError,
     MethodNotAllowedError,
     NotFoundError,
+    RateLimitError,
     ServiceUnavailableError,
 )
 from atomesh.frontend.http.json_text import encode_json
@@ -34,7 +35,7 @@ def error_body(error: AtomeshError, code: int | str | None = None) -> dict[str, 
 def error_response(error: AtomeshError) -> Response:
     """`error` with its HTTP status, and Retry-After where it has one."""
     headers = {}
-    if isinstance(error, ServiceUnavailableError):
+    if isinstance(error, ServiceUnavailableError | RateLimitError):
         headers["retry-after"] = str(error.retry_after_s)
     return Response(encode_json(error_body(error)), error.status, headers, media_type="application/json")
 
