@@ -114,6 +114,8 @@ def worker(
         model=made.engine.description,
         kv_address=made.kv_address,
         kv_layout=made.kv_layout,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
     )
     options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)
     say = announcer(_log, supervisor_pid)

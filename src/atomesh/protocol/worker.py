@@ -61,7 +61,8 @@ def nearest_role(weights: RoleWeights) -> Role:
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`incarnation` is random per start: the same address with another incarnation is another worker.
 
-    `kv_address` is where its KV plane listens, None for a worker that takes no part in hand-offs.
+    `kv_address` is where its KV plane listens, None for a worker that takes no part in hand-offs. One step
+    takes at most `max_num_seqs` sequences and `max_num_batched_tokens` tokens, 0 where the worker does not say.
     """
 
     worker_id: str
@@ -71,6 +72,8 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     model: ModelDescription
     kv_address: str | None = None
     kv_layout: KVLayout | None = None
+    max_num_seqs: int = 0
+    max_num_batched_tokens: int = 0
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
