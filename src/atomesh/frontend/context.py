@@ -1,7 +1,9 @@
 """What every route shares: the models, the options, the metrics, the threads for long texts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from starlette.types import Scope
 
 from atomesh.clock import Clock
 from atomesh.errors import ModelNotFoundError, ServiceUnavailableError
@@ -14,6 +16,9 @@ from atomesh.observability.metrics import FrontendMetrics
 from atomesh.protocol.worker import ModelDescription
 
 
+SEEN_MODELS = "atomesh.models"  # in an ASGI scope: as Frontend.models, for this request alone
+
+
 @dataclass(frozen=True, slots=True)
 class Frontend:
     models: Callable[[], Sequence[ServedModel]]
@@ -22,6 +27,11 @@ class Frontend:
     texts: TextPool
     bounds: PromptBounds
     clock: Clock
+
+    def seen_from(self, scope: Scope) -> "Frontend":
+        """With the models, and the services behind them, that a layer before the routes chose for a request."""
+        seen = scope.get(SEEN_MODELS)
+        return self if seen is None else replace(self, models=seen)
 
     def find_model(self, name: str | None) -> ServedModel:
         """The model of that name, or the first where none is named.

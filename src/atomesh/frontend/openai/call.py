@@ -1,7 +1,7 @@
 """One generating request on its way: what is known of it, its deadline, and how its answer goes out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +24,17 @@ from atomesh.observability.request_meter import RequestMeter
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`received_at` is on the frontend's clock; `deadline_at` on the event loop's, None for no deadline."""
+    """`received_at` is on the frontend's clock; `deadline_at` on the event loop's, None for no deadline.
+
+    `find_model` is Frontend.find_model among the models that this request sees.
+    """
 
     headers: Headers
     send: Send
     received_at: float
     timeout_s: float | None
     deadline_at: float | None
+    find_model: Callable[[str | None], ServedModel]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ class ChatCompletions(Endpoint[ChatRequest]):
         super().__init__(frontend, ChatRequest)
 
     async def _plan(self, call: Call, request: ChatRequest) -> Plan:
-        model = self._frontend.find_model(request.model)
+        model = call.find_model(request.model)
         description = model.service.describe()
         params = parse_chat_sampling(request, model.sampling_defaults)
         check_answers(1, params.n, self._frontend.options)

@@ -31,7 +31,7 @@ class Completions(Endpoint[CompletionRequest]):
         super().__init__(frontend, CompletionRequest)
 
     async def _plan(self, call: Call, request: CompletionRequest) -> Plan:
-        model = self._frontend.find_model(request.model)
+        model = call.find_model(request.model)
         params = parse_completion_sampling(request, model.sampling_defaults)
         prompts = split_prompts(request.prompt)
         check_answers(len(prompts), params.n, self._frontend.options)

@@ -33,7 +33,8 @@ class Endpoint(ABC, Generic[R]):
             refuse_internal_headers(headers)
             timeout_s = parse_timeout(headers, self._frontend.options.max_timeout_s)
             deadline_at = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
-            call = Call(headers, send, received_at, timeout_s, deadline_at)
+            find_model = self._frontend.seen_from(scope).find_model
+            call = Call(headers, send, received_at, timeout_s, deadline_at, find_model)
             body = await read_body(headers, receive, self._frontend.options)
             await run_until_disconnect(receive, self._serve(call, body))
         except ClientDisconnectedError:

@@ -13,13 +13,14 @@ from atomesh.protocol.worker import ModelDescription
 
 
 def model_routes(frontend: Frontend) -> list[Route]:
-    async def list_models(_request: Request) -> Response:
-        entries = [_entry(name, *ready) for ready in frontend.ready_models() for name in _names(ready[0])]
+    async def list_models(request: Request) -> Response:
+        ready_models = frontend.seen_from(request.scope).ready_models()
+        entries = [_entry(name, *ready) for ready in ready_models for name in _names(ready[0])]
         return _json({"object": "list", "data": entries})
 
     async def show_model(request: Request) -> Response:
         name = request.path_params["model_id"]
-        model = frontend.find_model(name)
+        model = frontend.seen_from(request.scope).find_model(name)
         return _json(_entry(name, model, model.service.describe()))
 
     return [Route("/v1/models", list_models), Route("/v1/models/{model_id:path}", show_model)]
