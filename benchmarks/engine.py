@@ -14,8 +14,9 @@ from statistics import median
 import torch
 from engine_contestants import AtomeshEngine, Contestant, Prompts, Transformers
 from engine_report import OURS, DecodeSpeed, Limits, ModelCost, PrefillSpeed, Report, Setting, StepAnatomy
-from machine import commit, describe_machine, matrix_rate, read_bandwidth
+from machine import describe_machine, matrix_rate, read_bandwidth
 from results_page import write_section
+from revision import commit
 
 from atomesh.engine.options import EngineOptions
 from atomesh.model_files.catalog import DEFAULT_MODEL

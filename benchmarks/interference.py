@@ -23,8 +23,9 @@ from interference_load import Answer, Contention, Load, alone, connect, contend,
 from interference_plot import Panel, interference_svg
 from interference_report import Found, Report, Setting
 from interference_shapes import Server, Shape, serving
-from machine import commit, describe_machine
+from machine import describe_machine
 from results_page import write_section
+from revision import commit
 
 from atomesh.cli.core_shares import usable_cores
 from atomesh.model_files.catalog import DEFAULT_MODEL

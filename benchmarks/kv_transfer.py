@@ -17,8 +17,9 @@ from time import perf_counter
 import numpy as np
 from kv_transfer_peer import ReceiverProcess, Sender, pin, scattered, touched_pool
 from kv_transfer_report import MEMCPY, AddedDelay, Report, TransferSpeed
-from machine import commit, describe_machine
+from machine import describe_machine
 from results_page import write_section
+from revision import commit
 
 from atomesh.cli.core_shares import usable_cores
 from atomesh.kv_transfer.pool_memory import PoolMemory

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,12 +36,6 @@ def describe_machine() -> Machine:
         memory_gib=round(memory / 2**30),
         torch=torch.__version__,
     )
-
-
-def commit() -> str:
-    """The commit that is measured; "+" says that tracked files differ from it."""
-    revision = _git("rev-parse", "--short=10", "HEAD")
-    return revision + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def read_bandwidth(size_bytes: int) -> float:
@@ -82,9 +75,3 @@ def _cpu_model() -> str:
     flags = next((line for line in lines if line.startswith("flags")), "").split()
     wide = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
     return f"{next(names, platform.machine())} ({', '.join(wide)})"
-
-
-def _git(*arguments: str) -> str:
-    root = Path(__file__).parent
-    answer = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
-    return answer.stdout.strip()
