@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from atomesh.clock import MonotonicClock
-from atomesh.errors import EngineError, InvalidRequestError, ServiceUnavailableError
+from atomesh.errors import InvalidRequestError, ServiceUnavailableError
 from atomesh.mesh.backends.atom import AtomBackend
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.dispatcher import Dispatcher
@@ -194,7 +194,7 @@ def test_a_gateway_that_goes_takes_only_its_own_requests_along(address: str) -> 
             await anext(theirs)
         await until(lambda: plane.num_gateways == 1)
         made.tokens.release()
-        with pytest.raises(EngineError, match="lost"):
+        with pytest.raises(ServiceUnavailableError, match="lost"):
             await collect_from(theirs)
         assert tokens_of(await ours) == [20, 21, 22, 23, 24]
         await until(lambda: is_idle(made))
@@ -247,7 +247,7 @@ def test_a_worker_that_goes_ends_its_requests_and_is_used_again_when_it_is_back(
                 waiting = asyncio.ensure_future(anext(unbegun))
                 await until(lambda: registry.snapshot().workers[0].in_flight == 2)
                 scripted.worker.stop()
-                with pytest.raises(EngineError, match="lost"):
+                with pytest.raises(ServiceUnavailableError, match="lost"):
                     await anext(begun)
                 with pytest.raises(ServiceUnavailableError, match="lost"):
                     await waiting

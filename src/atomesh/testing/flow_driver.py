@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from atomesh.errors import AtomeshError, ServiceUnavailableError
-from atomesh.mesh.placement.placement import PlacementRules, Unified, candidates, place, place_rest
+from atomesh.mesh.placement.placement import PlacementRules, candidates, place, place_rest
 from atomesh.mesh.request_flow.steps import (
     Abort,
     Action,
@@ -120,10 +120,9 @@ class FlowDriver:
     def _place(self, action: Place | PlaceRest) -> Placed | Nowhere:
         snapshots = [worker_snapshot(name, self.roles.get(name, "unified")) for name in self.workers]
         try:
-            workers = candidates(MODEL, cluster(*snapshots), NOW, action.excluded)
+            workers = candidates(MODEL, cluster(*snapshots), NOW, action.excluded).fresh
             if isinstance(action, Place):
                 return Placed(place(action.request, workers, self.rules))
-            chosen = place_rest(workers, action.like, action.num_tokens, action.choices)
-            return Placed(Unified(chosen, is_fallback=True))
+            return Placed(place_rest(action.rest, workers, self.rules))
         except AtomeshError as error:
             return Nowhere(error)

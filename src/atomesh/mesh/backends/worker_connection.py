@@ -97,8 +97,8 @@ class WorkerConnection(asyncio.Protocol):
         if self.closed.done():
             stream.fail(WorkerLostError())
             return stream
+        self.send(Submit(request, leg))  # may refuse what is too long, and then nothing is left here
         self._streams[request_id] = stream
-        self.send(Submit(request, leg))
         return stream
 
     async def inspect(self) -> Inspected:

@@ -1,9 +1,10 @@
 """What the gateway knows of its workers. The registry owns it; everyone else gets frozen snapshots."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, WorkerState
+from atomesh.mesh.cluster.snapshot import FRESH_S, ClusterSnapshot, WorkerSnapshot, WorkerState
 from atomesh.protocol.worker import PRESETS, LoadReport, RoleWeights, WorkerDescription
 
 
@@ -92,6 +93,27 @@ class WorkerRegistry:
         """`on_hello` hears each worker that connects, again after each reconnect."""
         self._workers: dict[str, _Worker] = {}
         self._on_hello = on_hello
+        self._listeners: dict[Callable[[], None], None] = {}  # in the order in which they came
+
+    @contextmanager
+    def heeding(self, on_change: Callable[[], None]) -> Iterator[None]:
+        """While the block runs, `on_change` is called whenever others than before may take new work.
+
+        That a worker falls silent is no such change: nobody can be told of what does not come.
+        """
+        self._listeners[on_change] = None
+        try:
+            yield
+        finally:
+            del self._listeners[on_change]
+
+    @property
+    def num_heeding(self) -> int:
+        return len(self._listeners)
+
+    def tell_change(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
 
     def expect(self, address: str) -> None:
         """A worker is to be reached at `address`."""
@@ -100,6 +122,7 @@ class WorkerRegistry:
     def forget(self, address: str) -> None:
         """Nobody is expected there any more."""
         self._workers.pop(address, None)
+        self.tell_change()
 
     def connected(self, address: str, description: WorkerDescription, now: float) -> None:
         worker = self._workers[address]
@@ -107,21 +130,32 @@ class WorkerRegistry:
         worker.description, worker.heard_at = description, now
         worker.load = LoadReport()
         self._on_hello(description)
+        self.tell_change()
 
     def heard(self, address: str, load: LoadReport, now: float) -> None:
         if (worker := self._workers.get(address)) is not None:
+            is_news = now - worker.heard_at > FRESH_S or load.draining != worker.load.draining
             worker.load, worker.heard_at = load, now
+            if is_news:
+                self.tell_change()
 
     def heard_at(self, address: str) -> float:
         return self._workers[address].heard_at
 
+    def incarnation(self, address: str) -> str | None:
+        """Whose hello was the last from there; None where there was none, or nobody is expected."""
+        worker = self._workers.get(address)
+        return None if worker is None or worker.description is None else worker.description.incarnation
+
     def lost(self, address: str) -> None:
         if (worker := self._workers.get(address)) is not None and worker.is_connected:
             worker.is_connected, worker.load = False, LoadReport()
+            self.tell_change()
 
     def set_weights(self, address: str, weights: RoleWeights) -> None:
         """From now on, whatever role the worker gives itself at its next hello."""
         self._workers[address].chosen_weights = weights
+        self.tell_change()
 
     def chosen_weights(self, address: str) -> RoleWeights | None:
         return self._workers[address].chosen_weights
@@ -130,6 +164,7 @@ class WorkerRegistry:
         """No new work for this worker; `when_idle` is called once it has none left, perhaps at once."""
         worker = self._workers[address]
         worker.when_idle = when_idle
+        self.tell_change()
         if worker.in_flight == 0:
             when_idle()
 

@@ -8,6 +8,7 @@ from atomesh.protocol.worker import PRESETS, LoadReport, RoleWeights, WorkerDesc
 
 WorkerState = Literal["connecting", "ready", "draining", "lost"]
 UNIFIED = PRESETS["unified"]
+FRESH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class WorkerSnapshot:
     @property
     def incarnation(self) -> str:
         return "" if self.description is None else self.description.incarnation
+
+    def is_silent(self, now: float) -> bool:
+        """It may hang: there has been no word of it for more than FRESH_S."""
+        return now - self.heard_at > FRESH_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from atomesh.clock import Clock
 from atomesh.mesh.cluster.registry import WorkerRegistry
+from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.cluster.total_load import total_load
 from atomesh.mesh.dispatch.drive import Drive
 from atomesh.mesh.dispatch.legs import Backend, Legs
@@ -56,7 +57,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Refuse new requests from now on; those that run go on."""
-        self._placer.is_closed = True
+        self._placer.close()
 
     def describe(self) -> ModelDescription:
         return self._placer.describe()
@@ -68,5 +69,14 @@ class Dispatcher:
 
     def load(self) -> LoadReport:
         """The sum over the model's workers."""
+        return total_load(worker.load for worker in self._workers)
+
+    def loads(self) -> dict[str, LoadReport]:
+        """By worker id; one that is lost has nothing."""
+        told = ((worker.description, worker.load) for worker in self._workers if worker.state != "lost")
+        return {description.worker_id: load for description, load in told if description is not None}
+
+    @property
+    def _workers(self) -> list[WorkerSnapshot]:
         workers = self._registry.snapshot().workers
-        return total_load(worker.load for worker in workers if worker.model_name == self.model)
+        return [worker for worker in workers if worker.model_name == self.model]

@@ -45,6 +45,9 @@ class Drive:
             while (action := _next_action(flow, event)) is not None:
                 event = None
                 match action:
+                    case Place() | PlaceRest():
+                        self._count(action)
+                        event = await self._placer.find(action)
                     case Wait():
                         event = await self._legs.next(action.leg, action.source)
                     case Emit():
@@ -52,21 +55,22 @@ class Drive:
                     case _:
                         event = self._carry_out(action)
         finally:
+            flow.close()
             self._close()
 
     def _close(self) -> None:
-        self._legs.close()
         for ticket in self._tickets:
             self._office.release(ticket)
+        self._legs.close()
+
+    def _count(self, action: Place | PlaceRest) -> None:
+        if isinstance(action, PlaceRest):
+            self._counts["migrations"] += 1
+        else:
+            self._counts["retries"] += bool(action.excluded)
 
     def _carry_out(self, action: Action) -> Event | None:
         match action:
-            case Place():
-                self._counts["retries"] += bool(action.excluded)
-                return self._placer.place(action)
-            case PlaceRest():
-                self._counts["migrations"] += 1
-                return self._placer.place_rest(action)
             case Mint(request_id, choices, prefill, decode):
                 ticket = self._office.mint(request_id, prefill, decode)
                 self._tickets.append(ticket)

@@ -52,7 +52,7 @@ GRACE_S = 0.5  # a decode worker mostly notices by itself that its KV will not c
 
 
 class RemovedWorker:
-    """The backend, and the stream, of a worker that left the mesh between two legs."""
+    """The backend, and the stream, of a worker that left the mesh, or was restarted, between two legs."""
 
     def submit(self, _request: GenerationRequest, _leg: Leg | None) -> "RemovedWorker":
         return self
@@ -78,7 +78,7 @@ class RemovedWorker:
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    address: str
+    worker: WorkerSnapshot
     request_id: str
     commitment: Commitment
 
@@ -94,19 +94,20 @@ class Legs:
 
     def expect(self, decode: WorkerSnapshot, request_id: str, choices: int) -> None:
         """A leg of this attempt will be sent to `decode` later: it counts as work from now on."""
+        self.call_off()
         commitment = self._registry.commit(decode.address, prefill_tokens=0, sequences=choices)
-        self._expected = _Expected(decode.address, request_id, commitment)
+        self._expected = _Expected(decode, request_id, commitment)
 
     def call_off(self) -> None:
         """No leg will be sent to the expected worker; what prefill has brought it is not wanted."""
         expected = self._expected
         if expected is not None:
-            self._backends.get(expected.address, RemovedWorker()).abort_attempt(expected.request_id)
+            self._backend_of(expected.worker).abort_attempt(expected.request_id)
         self._end_expectation()
 
     def send(self, leg: SendLeg) -> None:
-        backend = self._backends.get(leg.worker.address, RemovedWorker())
-        self._open[leg] = (backend.submit(leg.request, leg.leg), self._commit(leg))
+        stream = self._backend_of(leg.worker).submit(leg.request, leg.leg)
+        self._open[leg] = (stream, self._commit(leg))
 
     async def next(self, leg: SendLeg, source: SendLeg | None) -> Arrived | LegFailed:
         """As `Wait` says."""
@@ -147,11 +148,17 @@ class Legs:
             self.abort(leg)
         self.call_off()
 
+    def _backend_of(self, worker: WorkerSnapshot) -> Backend:
+        """Of this very life of the worker: what has restarted at its address knows nothing of its tickets."""
+        if self._registry.incarnation(worker.address) != worker.incarnation:
+            return RemovedWorker()
+        return self._backends.get(worker.address, RemovedWorker())
+
     def _commit(self, leg: SendLeg) -> Commitment:
         """The leg that was expected is counted already."""
         expected = self._expected
         is_decode = isinstance(leg.leg, DecodeLeg)
-        if is_decode and expected is not None and expected.address == leg.worker.address:
+        if is_decode and expected is not None and expected.worker.address == leg.worker.address:
             self._expected = None
             return expected.commitment
         return self._registry.commit(

@@ -1,6 +1,9 @@
 """Placement over the cluster as it is now: the shell that reads the registry and the clock for it."""
 
-from dataclasses import replace
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as replaced
 
@@ -9,9 +12,12 @@ from atomesh.errors import AtomeshError, ServiceUnavailableError
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.placement import (
+    RETRY_AFTER_S,
+    Candidates,
+    Placement,
     PlacementRules,
-    Unified,
     candidates,
+    choose,
     options,
     place,
     place_rest,
@@ -20,40 +26,71 @@ from atomesh.mesh.request_flow.steps import Nowhere, Place, Placed, PlaceRest
 from atomesh.protocol.worker import ModelDescription
 
 START_S = 60.0
+PATIENCE_S = 5.0  # a silent worker is lost before that, or heard again
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """It would take a worker that is silent: ask again when the cluster has changed, or give up with this."""
+
+    error: AtomeshError
 
 
 class Placer:
-    """For one model. `is_closed`: nothing new is placed any more."""
+    """For one model."""
 
     def __init__(self, model: str, registry: WorkerRegistry, clock: Clock, rules: PlacementRules) -> None:
-        self.is_closed = False
+        self._is_closed = False
         self._model = model
         self._registry = registry
         self._clock = clock
         self._rules = rules
         self._opened_at = clock.now()
 
+    def close(self) -> None:
+        """Nothing is placed any more, neither what has been waiting for it."""
+        self._is_closed = True
+        self._registry.tell_change()
+
     def describe(self) -> ModelDescription:
-        """The model as the least of its workers serves it. Raises ServiceUnavailableError if none can."""
-        workers = self._workers()
+        """The model as the least of its workers serves it, be it a silent one.
+
+        Raises ServiceUnavailableError if none can.
+        """
+        workers = self._candidates().ready
         options(workers, self._rules_now())
         told = [worker.description.model for worker in workers if worker.description is not None]
         return replaced(told[0], max_model_len=min(model.max_model_len for model in told))
 
-    def place(self, wanted: Place) -> Placed | Nowhere:
+    async def find(self, wanted: Place | PlaceRest) -> Placed | Nowhere:
+        """Waits for silent workers if it must, PATIENCE_S at most; to leave meanwhile costs nothing."""
+        answer = self.ask(wanted)
+        if not isinstance(answer, Later):
+            return answer
+        changed = asyncio.Event()
+        with self._registry.heeding(changed.set), suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                while isinstance(answer := self.ask(wanted), Later):
+                    await changed.wait()
+                    changed.clear()
+        return Nowhere(answer.error) if isinstance(answer, Later) else answer
+
+    def ask(self, wanted: Place | PlaceRest) -> Placed | Nowhere | Later:
         try:
-            workers = self._workers(wanted.excluded)
-            return Placed(place(wanted.request, workers, self._rules_now()))
+            found = self._candidates(wanted.excluded)
+            placement = choose(found, self._search(wanted))
+            if placement is not None:
+                return Placed(placement)
+            return Later(_silence())
         except AtomeshError as error:
             return Nowhere(error)
 
-    def place_rest(self, wanted: PlaceRest) -> Placed | Nowhere:
-        try:
-            workers = self._workers(wanted.excluded)
-            worker = place_rest(workers, wanted.like, wanted.num_tokens, wanted.choices)
-            return Placed(Unified(worker, is_fallback=True))
-        except AtomeshError as error:
-            return Nowhere(error)
+    def _search(self, wanted: Place | PlaceRest) -> Callable[[Sequence[WorkerSnapshot]], Placement]:
+        match wanted:
+            case Place(request):
+                return lambda workers: place(request, workers, self._rules_now())
+            case PlaceRest(rest):
+                return lambda workers: place_rest(rest, workers, self._rules)
 
     def _rules_now(self) -> PlacementRules:
         """At the start, workers that have not said hello yet are waited for, but not for ever."""
@@ -62,7 +99,14 @@ class Placer:
         )
         return replace(self._rules, may_fall_back=False) if is_starting else self._rules
 
-    def _workers(self, excluded: frozenset[str] = frozenset()) -> tuple[WorkerSnapshot, ...]:
-        if self.is_closed:
+    def _candidates(self, excluded: frozenset[str] = frozenset()) -> Candidates:
+        if self._is_closed:
             raise ServiceUnavailableError("the server is shutting down; try again later")
         return candidates(self._model, self._registry.snapshot(), self._clock.now(), excluded)
+
+
+def _silence() -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        "the workers that could serve this have been silent for a while; try again in a few seconds",
+        retry_after_s=RETRY_AFTER_S,
+    )

@@ -4,14 +4,13 @@ A request goes where the least work lies before it, per role weight: wholly to o
 one and its answer to another. Work is counted in prompt tokens; a sequence is SEQUENCE_TOKENS of them.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from atomesh.errors import ServiceUnavailableError
 from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, can_hand_off, layout_difference
 from atomesh.protocol.generation import GenerationRequest
 
-FRESH_S = 1.0
 SEQUENCE_TOKENS = 32
 HANDOFF_TOKENS = 64  # what a hand-off costs in itself, so that equals keep their requests whole
 RETRY_AFTER_S = 2
@@ -45,7 +44,8 @@ Placement = Unified | PrefillDecode
 
 @dataclass(frozen=True, slots=True)
 class PlacementRules:
-    """With `require_disaggregation`, no worker does both prefill and decode of a request.
+    """With `require_disaggregation`, no worker does both prefill and decode of a request, nor of what is
+    missing of an answer; but what a transfer has lost is computed by the decode worker it was meant for.
 
     Without `may_fall_back`, none does so against its role: others are still starting. With `may_fetch`,
     workers can have a prefix sent to them by another that holds it.
@@ -56,30 +56,49 @@ class PlacementRules:
     may_fetch: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """`fresh` may take new work; so may the others of the `ready` once they are no longer silent."""
+
+    ready: tuple[WorkerSnapshot, ...]
+    fresh: tuple[WorkerSnapshot, ...]
+
+
 def candidates(
     model: str, cluster: ClusterSnapshot, now: float, excluded: Collection[str] = ()
-) -> tuple[WorkerSnapshot, ...]:
+) -> Candidates:
     """The ready workers that are not excluded, by incarnation, and not parked with both weights at 0.
 
-    One silent for more than FRESH_S, which may hang, is among them only when all are silent. Raises
-    ServiceUnavailableError when there is none.
+    Raises ServiceUnavailableError when there is none.
     """
-    ready = [
+    ready = tuple(
         worker
         for worker in cluster.ready(model)
         if worker.incarnation not in excluded and (worker.weights.prefill or worker.weights.decode)
-    ]
-    fresh = tuple(worker for worker in ready if now - worker.heard_at <= FRESH_S)
+    )
     if not ready:
         raise ServiceUnavailableError(
             f"no worker is ready to serve {model!r} yet; try again in a few seconds",
             retry_after_s=RETRY_AFTER_S,
         )
-    return fresh or tuple(ready)
+    return Candidates(ready, tuple(worker for worker in ready if not worker.is_silent(now)))
+
+
+def choose(found: Candidates, find: Callable[[Sequence[WorkerSnapshot]], Placement]) -> Placement | None:
+    """What `find` finds among those that are not silent; None when it would take a silent one.
+
+    Such a one gets no new work, but is soon heard again or lost: worth waiting for. Raises the
+    ServiceUnavailableError of `find` where the silent would be no help either.
+    """
+    try:
+        return find(found.fresh)
+    except ServiceUnavailableError:
+        find(found.ready)
+        return None
 
 
 def place(request: GenerationRequest, workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> Placement:
-    """The cheapest placement on `workers`, which are `candidates`.
+    """The cheapest placement on `workers`.
 
     Raises ServiceUnavailableError when disaggregation is required and cannot be had, and when there are
     workers for both roles but none of them could use the other's KV.
@@ -87,25 +106,42 @@ def place(request: GenerationRequest, workers: Sequence[WorkerSnapshot], rules: 
     return _cheapest(options(workers, rules), len(request.prompt_token_ids), request.n)
 
 
-def place_rest(
-    workers: Iterable[WorkerSnapshot], like: WorkerSnapshot, num_tokens: int, choices: int
-) -> WorkerSnapshot:
-    """Who goes on with an answer that `like` has begun: anybody, but those with other weights.
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is missing of an answer that `like` has begun; `num_tokens` are there already."""
+
+    like: WorkerSnapshot
+    num_tokens: int
+    choices: int
+
+
+def place_rest(rest: Rest, workers: Iterable[WorkerSnapshot], rules: PlacementRules) -> Placement:
+    """Who goes on with an answer: anybody, but those with other weights; a pair where one is required.
 
     Raises ServiceUnavailableError when there is nobody.
     """
-    same = [worker for worker in workers if layout_difference(worker, like) is None]
+    same = [worker for worker in workers if layout_difference(worker, rest.like) is None]
+    if rules.require_disaggregation:
+        return _cheapest(options(same, rules), rest.num_tokens, rest.choices)
     decoders = [worker for worker in same if worker.weights.decode] or same
     if not decoders:
-        raise ServiceUnavailableError("no other worker can go on with this answer; send the request again")
-    return min(decoders, key=lambda worker: _cost(Unified(worker, is_fallback=True), num_tokens, choices))
+        raise ServiceUnavailableError(
+            "no other worker can go on with this answer; send the request again", retry_after_s=RETRY_AFTER_S
+        )
+    local = [Unified(worker, is_fallback=True) for worker in decoders]
+    return _cheapest(local, rest.num_tokens, rest.choices)
 
 
 def options(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> list[Placement]:
     """Every placement that the roles allow, and if there is none, those that they do not. Never empty.
 
-    Raises ServiceUnavailableError as `place`.
+    Raises ServiceUnavailableError as `place`, and where there are no workers.
     """
+    if not workers:
+        raise ServiceUnavailableError(
+            "no worker that could do it has been heard of within the last second; try again in a few seconds",
+            retry_after_s=RETRY_AFTER_S,
+        )
     both = [(p, d) for p in workers if p.weights.prefill for d in workers if d.weights.decode and d is not p]
     apart: list[Placement] = [PrefillDecode(p, d) for p, d in both if can_hand_off(p, d)]
     whole: list[Placement] = [Unified(w) for w in workers if w.weights.prefill and w.weights.decode]

@@ -2,16 +2,22 @@
 
 from msgspec.structs import replace
 
+from atomesh.errors import EngineError
 from atomesh.protocol.generation import GenerationRequest, ServingPath, Timings, TokenDelta
 
 
 class Answer:
-    """`outputs` holds the tokens of the choices that are still open."""
+    """`outputs` holds the tokens of the choices that are still open.
+
+    `is_moved`: others than those that began it compute the rest.
+    """
 
     def __init__(self, request: GenerationRequest) -> None:
         self.request = request
         self.outputs: dict[int, list[int]] = {choice: [] for choice in range(request.n)}
         self.has_begun = False
+        self.is_moved = False
+        self._heard_again: dict[int, list[int]] = {}
         self._attempts = 0
         self._path: ServingPath | None = None
         self._timings: Timings | None = None
@@ -47,9 +53,23 @@ class Answer:
     def open_outputs(self) -> dict[int, list[int]]:
         return {choice: list(tokens) for choice, tokens in self.outputs.items()}
 
+    def first_outputs(self) -> dict[int, list[int]]:
+        """Of each open choice the first token: from there one goes on with KV that is transferred."""
+        return {choice: tokens[:1] for choice, tokens in self.outputs.items()}
+
+    def hear_again(self) -> None:
+        """What is there is computed once more: it is not for the client, and must be the same."""
+        self.is_moved = True
+        self._heard_again = self.open_outputs()
+
     def take(self, deltas: list[TokenDelta], path: ServingPath) -> list[TokenDelta]:
-        """Note what has come; as the client shall see it, whichever leg it came from."""
-        seen = [self._present(delta) for delta in deltas if delta.choice in self.outputs]
+        """Note what has come; as the client shall see it, whichever leg it came from.
+
+        Raises EngineError when what is heard again is not what the client has.
+        """
+        path = "recomputed" if self.is_moved else path
+        news = (self._skip_heard(delta) for delta in deltas if delta.choice in self.outputs)
+        seen = [self._present(delta) for delta in news if delta is not None]
         for delta in seen:
             self.outputs[delta.choice] += delta.token_ids
             if delta.finish_reason is not None:
@@ -59,6 +79,21 @@ class Answer:
             seen[0] = replace(seen[0], serving_path=path)
         self.has_begun = self.has_begun or bool(seen)
         return seen
+
+    def _skip_heard(self, delta: TokenDelta) -> TokenDelta | None:
+        """What is new in it; None when nothing is."""
+        known = self._heard_again.get(delta.choice)
+        if not known:
+            return delta
+        told = len(delta.token_ids)
+        again, self._heard_again[delta.choice] = known[:told], known[told:]
+        is_end = delta.finish_reason is not None and told <= len(known)
+        if delta.token_ids[: len(again)] != again or is_end:
+            raise EngineError("no other worker came to the same answer; send the request again")
+        if told <= len(known):
+            return None
+        logprobs = None if delta.logprobs is None else delta.logprobs[len(again) :]
+        return replace(delta, token_ids=delta.token_ids[len(again) :], logprobs=logprobs)
 
     def _present(self, delta: TokenDelta) -> TokenDelta:
         if delta.request_id != self.request.request_id:

@@ -6,6 +6,10 @@
          ╰── rest_flow, after it, elsewhere    ◀──╯
 
 The inner flows return None when the answer is complete, and what stopped them otherwise.
+
+Where no worker may do both, the rest is prefill_decode_flow again: P computes the prompt anew, or finds it in
+its prefix cache, and D repeats what the client has, unheard, from the first token on. Without such a pair the
+answer ends in an error, as it would have without a worker at all.
 """
 
 from dataclasses import dataclass
@@ -14,7 +18,7 @@ from typing import Literal
 
 from atomesh.errors import EngineError
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
-from atomesh.mesh.placement.placement import Placement, PrefillDecode, Unified
+from atomesh.mesh.placement.placement import Placement, PrefillDecode, Rest, Unified
 from atomesh.mesh.request_flow.answer import Answer
 from atomesh.mesh.request_flow.retry import Failures
 from atomesh.mesh.request_flow.steps import (
@@ -68,6 +72,9 @@ def prefill_decode_flow(answer: Answer, pair: PrefillDecode, rules: FlowRules) -
     The client has the first tokens before decode is asked for more: one that stops there never asks.
     """
     request = answer.next_attempt()
+    if answer.has_begun:
+        answer.hear_again()
+        request = answer.rest_of(request)
     if request.sampling.max_tokens <= 1:
         whole = SendLeg(pair.prefill, request, None)
         yield whole
@@ -81,7 +88,7 @@ def prefill_decode_flow(answer: Answer, pair: PrefillDecode, rules: FlowRules) -
     if failure is not None or answer.is_over:
         return failure
     leg = DecodeLeg(
-        outputs=answer.open_outputs(),
+        outputs=answer.first_outputs(),
         ticket=ticket,
         prefill_address=_kv_address(pair.prefill),
         on_failure=rules.on_transfer_failure,
@@ -114,9 +121,8 @@ def _serve(answer: Answer, placement: Placement, rules: FlowRules) -> Flow[LegFa
 
 def _place(answer: Answer, failures: Failures) -> Flow[Placement]:
     if answer.has_begun and failures.last is not None:
-        event = yield PlaceRest(
-            failures.last.leg.worker, answer.num_tokens, len(answer.outputs), failures.excluded
-        )
+        rest = Rest(failures.last.leg.worker, answer.num_tokens, len(answer.outputs))
+        event = yield PlaceRest(rest, failures.excluded)
     else:
         event = yield Place(answer.request, failures.excluded)
     match event:
@@ -157,7 +163,7 @@ def _first_tokens(answer: Answer, prefill: SendLeg) -> Flow[LegFailed | None]:
     """All first tokens at once, so that a failure between them can still be tried again."""
     arrived = Arrived([])
     while len({delta.choice for delta in arrived.deltas}) < answer.request.n:
-        event = yield from _wait(prefill)
+        event = yield from _first_step(prefill)
         if isinstance(event, LegFailed):
             return event
         arrived = Arrived(arrived.deltas + event.deltas)
@@ -187,7 +193,7 @@ def _decode(answer: Answer, prefill: SendLeg, decode: SendLeg) -> Flow[LegFailed
 
 
 def _first_step(leg: SendLeg, source: SendLeg | None = None) -> Flow[Arrived | LegFailed]:
-    """A decode leg's first; an error in its place that is not the engine's own is a refusal."""
+    """A leg's first; an error in its place that is not the engine's own is a refusal."""
     event = yield from _wait(leg, source)
     if isinstance(event, LegFailed) and not event.is_lost and not isinstance(event.error, EngineError):
         return replaced(event, is_refusal=True)

@@ -13,6 +13,7 @@ from atomesh.mesh.request_flow.answer import Answer
 from atomesh.mesh.request_flow.steps import LegFailed
 
 MAX_ATTEMPTS = 2
+RETRY_AFTER_S = 2
 MAX_LOSSES = 2
 
 
@@ -42,9 +43,11 @@ class Failures:
             return self.last.error
         if self.losses >= MAX_LOSSES:
             return EngineError(f"{self.losses} workers were lost while they computed this answer")
-        if answer.has_begun:
-            return EngineError("the worker that computed this answer was lost; send the request again")
-        return ServiceUnavailableError("the worker was lost before it answered; send the request again")
+        when = "while it computed this answer" if answer.has_begun else "before it answered"
+        return ServiceUnavailableError(
+            f"the worker was lost {when}, and no other can go on; send the request again",
+            retry_after_s=RETRY_AFTER_S,
+        )
 
     def _may_go_on(self, failure: LegFailed, answer: Answer) -> bool:
         if self.losses >= MAX_LOSSES:

@@ -2,7 +2,7 @@
 
     action         event
     Place          Placed or Nowhere
-    PlaceRest      Placed (a Unified) or Nowhere
+    PlaceRest      Placed or Nowhere
     Mint           Minted
     SendLeg        None: the leg is on its way, and is named by this very object from now on
     Wait           Arrived or LegFailed
@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from atomesh.errors import AtomeshError
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
-from atomesh.mesh.placement.placement import Placement
+from atomesh.mesh.placement.placement import Placement, Rest
 from atomesh.protocol.generation import GenerationRequest, Leg, TokenDelta
 from atomesh.protocol.ticket import Ticket
 
@@ -34,11 +34,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PlaceRest:
-    """Find a worker that can go on with what `like` has begun; `num_tokens` are there already."""
+    """Find workers for the rest of an answer, none of them of the `excluded` incarnations."""
 
-    like: WorkerSnapshot
-    num_tokens: int
-    choices: int
+    rest: Rest
     excluded: frozenset[str]
 
 
@@ -112,7 +110,7 @@ class Arrived:
 class LegFailed:
     """The worker's own error; with `is_lost` the worker itself is gone, and `error` says so.
 
-    `is_refusal`: a decode leg was turned away before its first token.
+    `is_refusal`: a leg of a hand-off, or of a move, was turned away before its first token.
     """
 
     leg: SendLeg

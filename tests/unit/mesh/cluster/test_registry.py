@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.protocol.worker import PRESETS, LoadReport, ModelDescription, WorkerDescription
 
@@ -107,6 +109,48 @@ def test_a_worker_that_says_it_drains_gets_no_new_work() -> None:
     assert registry.snapshot().ready("m") == ()
     registry.connected("a", describe("2"), now=2.0)
     assert registry.snapshot().workers[0].state == "ready"
+
+
+def test_news_is_whatever_changes_who_takes_new_work() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    told: list[str] = []
+    with registry.heeding(lambda: told.append("first")), registry.heeding(lambda: told.append("second")):
+
+        def is_news(change: Callable[[], None]) -> bool:
+            told.clear()
+            change()
+            assert told in ([], ["first", "second"])
+            return bool(told)
+
+        assert is_news(lambda: registry.connected("a", describe("1"), now=0.0))
+        assert not is_news(lambda: registry.heard("a", LoadReport(running=1), now=1.0))
+        assert is_news(lambda: registry.heard("a", LoadReport(), now=2.5))  # it was silent
+        assert is_news(lambda: registry.heard("a", LoadReport(draining=True), now=2.6))
+        assert is_news(lambda: registry.heard("a", LoadReport(), now=2.7))
+        assert is_news(lambda: registry.set_weights("a", PRESETS["decode"]))
+        assert is_news(lambda: registry.lost("a"))
+        assert not is_news(lambda: registry.lost("a"))
+        assert is_news(lambda: registry.connected("a", describe("2"), now=3.0))
+        assert is_news(lambda: registry.drain("a", list))
+        assert is_news(lambda: registry.forget("a"))
+    told.clear()
+    registry.tell_change()
+    assert told == []
+
+
+def test_who_is_at_an_address_is_whose_hello_was_the_last() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    assert registry.incarnation("a") is None
+    registry.expect("a")
+    assert registry.incarnation("a") is None
+    for life in ("1", "2"):
+        registry.connected("a", describe(life), now=0.0)
+        assert registry.incarnation("a") == life
+        registry.lost("a")
+    assert registry.incarnation("a") == "2"
+    registry.forget("a")
+    assert registry.incarnation("a") is None
 
 
 def test_what_a_forgotten_worker_still_says_is_ignored() -> None:

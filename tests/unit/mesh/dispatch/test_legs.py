@@ -2,18 +2,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from atomesh.errors import EngineError
-from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch import legs as legs_module
 from atomesh.mesh.dispatch.legs import Legs
 from atomesh.mesh.request_flow.steps import Arrived, LegFailed, SendLeg
-from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg, TokenDelta
 from atomesh.protocol.sampling import SamplingSpec
 from atomesh.protocol.ticket import Ticket
 from atomesh.testing.mesh_snapshots import worker_description, worker_snapshot
+from atomesh.testing.scripted_backend import ScriptedBackend
 
 REQUEST = GenerationRequest(
     request_id="r", prompt_token_ids=[1] * 30, sampling=SamplingSpec(seed=0, max_tokens=4), n=2
@@ -26,30 +27,10 @@ DECODE = SendLeg(worker_snapshot("d"), REQUEST, DecodeLeg(outputs={0: [5], 1: [6
 WHOLE = SendLeg(worker_snapshot("p"), REQUEST, None)
 
 
-class Backend:
-    """`streams` in the order of the legs; `left` says for each that was left whether it was an abort.
-
-    `called_off` names the attempts whose leg never came.
-    """
-
-    def __init__(self) -> None:
-        self.streams: list[RequestStream] = []
-        self.left: list[bool] = []
-        self.called_off: list[str] = []
-
-    def abort_attempt(self, request_id: str) -> None:
-        self.called_off.append(request_id)
-
-    def submit(self, request: GenerationRequest, leg: Leg | None) -> RequestStream:
-        is_prefill = isinstance(leg, PrefillLeg)
-        self.streams.append(RequestStream(request.n, self.left.append, is_first_token_all=is_prefill))
-        return self.streams[-1]
-
-
 class World:
     def __init__(self) -> None:
         self.registry = WorkerRegistry(lambda _: None)
-        self.backends = {"p": Backend(), "d": Backend()}
+        self.backends = {"p": ScriptedBackend(), "d": ScriptedBackend()}
         for name in self.backends:
             self.registry.expect(name)
             self.registry.connected(name, worker_description(name), now=0.0)
@@ -162,6 +143,40 @@ def test_a_worker_that_left_the_mesh_is_a_lost_one() -> None:
         assert isinstance(failed, LegFailed)
         assert failed.is_lost
         world.legs.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_expected", [True, False])
+def test_a_worker_that_was_restarted_between_the_legs_is_a_lost_one(is_expected: bool) -> None:
+    """The one that answers at its address now knows nothing of the ticket."""
+
+    async def scenario(world: World) -> None:
+        if is_expected:
+            world.legs.expect(DECODE.worker, "r", 2)
+        another = replace(worker_description("d"), incarnation="another life")
+        world.registry.lost("d")
+        world.registry.connected("d", another, now=1.0)
+        world.legs.send(DECODE)
+        failed = await world.legs.next(DECODE, None)
+        assert isinstance(failed, LegFailed)
+        assert (failed.leg, failed.is_lost) == (DECODE, True)
+        world.legs.close()
+        assert world.backends["d"].streams == []
+        assert world.backends["d"].called_off == []
+        assert world.work("d") == (0, 0, 0)
+
+    run(scenario)
+
+
+def test_a_second_expectation_ends_the_first() -> None:
+    async def scenario(world: World) -> None:
+        world.legs.expect(DECODE.worker, "r", 2)
+        world.legs.expect(DECODE.worker, "r~2", 1)
+        assert world.work("d") == (1, 0, 1)
+        world.legs.close()
+        assert world.work("d") == (0, 0, 0)
+        assert world.backends["d"].called_off == ["r", "r~2"]
 
     run(scenario)
 

@@ -1,14 +1,18 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
 import pytest
 from msgspec.structs import replace
 
 from atomesh.errors import ServiceUnavailableError
 from atomesh.mesh.cluster.registry import WorkerRegistry
-from atomesh.mesh.dispatch.placer import START_S, Placer
-from atomesh.mesh.placement.placement import PlacementRules, PrefillDecode, Unified
+from atomesh.mesh.dispatch import placer as placer_module
+from atomesh.mesh.dispatch.placer import START_S, Later, Placer
+from atomesh.mesh.placement.placement import PlacementRules, PrefillDecode, Rest, Unified
 from atomesh.mesh.request_flow.steps import Nowhere, Place, Placed, PlaceRest
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
-from atomesh.protocol.worker import Role, WorkerDescription
+from atomesh.protocol.worker import LoadReport, Role, WorkerDescription
 from atomesh.testing.manual_clock import ManualClock
 from atomesh.testing.mesh_snapshots import MODEL, worker_description, worker_snapshot
 
@@ -16,15 +20,17 @@ NOBODY: frozenset[str] = frozenset()
 REQUEST = GenerationRequest(
     request_id="r", prompt_token_ids=[1, 2], sampling=SamplingSpec(seed=0, max_tokens=4)
 )
+WHOLE = Place(REQUEST, NOBODY)
+REST = PlaceRest(Rest(worker_snapshot("x"), 10, 1), NOBODY)
 
 
 class World:
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, rules: PlacementRules | None = None) -> None:
         self.clock = ManualClock()
         self.registry = WorkerRegistry(lambda _: None)
         for name in names:
             self.registry.expect(name)
-        self.placer = Placer(MODEL, self.registry, self.clock, PlacementRules())
+        self.placer = Placer(MODEL, self.registry, self.clock, rules or PlacementRules())
 
     def hello(self, name: str, role: Role) -> None:
         self.say_hello(name, worker_description(name, role))
@@ -32,8 +38,20 @@ class World:
     def say_hello(self, name: str, description: WorkerDescription) -> None:
         self.registry.connected(name, description, self.clock.now())
 
-    def place(self, excluded: frozenset[str] = NOBODY) -> Placed | Nowhere:
-        return self.placer.place(Place(REQUEST, excluded))
+    def hear(self, name: str) -> None:
+        self.registry.heard(name, LoadReport(), self.clock.now())
+
+    def place(self) -> Placed | Nowhere | Later:
+        return self.placer.ask(WHOLE)
+
+
+def workers_of(answer: Placed | Nowhere | Later) -> list[str]:
+    assert isinstance(answer, Placed)
+    match answer.placement:
+        case Unified(worker):
+            return [worker.address]
+        case PrefillDecode(prefill, decode):
+            return [prefill.address, decode.address]
 
 
 def test_nobody_serves_against_its_role_while_others_are_starting() -> None:
@@ -44,9 +62,7 @@ def test_nobody_serves_against_its_role_while_others_are_starting() -> None:
     assert isinstance(world.place(), Nowhere)
     world.hello("d", "decode")
     assert world.placer.describe().name == MODEL
-    placed = world.place()
-    assert isinstance(placed, Placed)
-    assert isinstance(placed.placement, PrefillDecode)
+    assert workers_of(world.place()) == ["p", "d"]
 
 
 def test_but_when_they_do_not_come_at_all() -> None:
@@ -64,28 +80,24 @@ def test_and_at_once_when_they_were_there_before() -> None:
     world.hello("p", "prefill")
     world.hello("d", "decode")
     world.registry.lost("p")
-    assert isinstance(world.place(), Placed)
+    assert workers_of(world.place()) == ["d"]
 
 
 def test_a_closed_placer_places_nothing() -> None:
     world = World("u")
     world.hello("u", "unified")
-    world.placer.is_closed = True
-    rest = PlaceRest(worker_snapshot("x"), 10, 1, NOBODY)
-    for answer in (world.place(), world.placer.place_rest(rest)):
+    world.placer.close()
+    for answer in (world.place(), world.placer.ask(REST)):
         assert isinstance(answer, Nowhere)
-        assert "shutting down" in answer.error.message
+        assert "shutting down" in str(answer.error)
 
 
 def test_the_rest_goes_to_one_that_has_not_failed_it() -> None:
     world = World("u", "v")
     world.hello("u", "unified")
     world.hello("v", "unified")
-    rest = PlaceRest(worker_snapshot("u"), 10, 1, frozenset({"u-life"}))
-    placed = world.placer.place_rest(rest)
-    assert isinstance(placed, Placed)
-    assert isinstance(placed.placement, Unified)
-    assert placed.placement.worker.address == "v"
+    rest = PlaceRest(Rest(worker_snapshot("u"), 10, 1), frozenset({"u-life"}))
+    assert workers_of(world.placer.ask(rest)) == ["v"]
 
 
 def test_the_model_is_as_long_as_its_least_worker_serves() -> None:
@@ -94,3 +106,143 @@ def test_the_model_is_as_long_as_its_least_worker_serves() -> None:
     small = worker_description("v")
     world.say_hello("v", replace(small, model=replace(small.model, max_model_len=100)))
     assert world.placer.describe().max_model_len == 100
+
+
+def test_the_model_is_described_while_all_are_silent() -> None:
+    world = World("u")
+    world.hello("u", "unified")
+    world.clock.advance(2.0)
+    assert world.placer.describe().name == MODEL
+    world.registry.lost("u")
+    with pytest.raises(ServiceUnavailableError, match="no worker is ready"):
+        world.placer.describe()
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10.0):
+            await scenario()
+
+    asyncio.run(main())
+
+
+async def asking(world: World, wanted: Place | PlaceRest = WHOLE) -> "asyncio.Task[Placed | Nowhere]":
+    """What has been asked of the placer, and is waiting there."""
+    task = asyncio.create_task(world.placer.find(wanted))
+    await asyncio.sleep(0)
+    return task
+
+
+@pytest.mark.parametrize("wanted", [WHOLE, REST], ids=["whole", "rest"])
+def test_c8_the_only_worker_gets_nothing_while_it_is_silent_and_all_when_it_is_heard(
+    wanted: Place | PlaceRest,
+) -> None:
+    async def scenario() -> None:
+        world = World("u")
+        world.hello("u", "unified")
+        world.clock.advance(1.0)
+        assert workers_of(world.placer.ask(wanted)) == ["u"]
+        world.clock.advance(0.01)
+        assert isinstance(world.placer.ask(wanted), Later)
+        waiting = [await asking(world, wanted) for _ in range(3)]
+        world.registry.set_weights("u", worker_snapshot("u").weights)  # news, but it is as silent as before
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        world.hear("u")
+        assert [workers_of(await task) for task in waiting] == [["u"]] * 3
+
+    run(scenario)
+
+
+def test_c8_what_waits_is_refused_once_the_silent_are_lost() -> None:
+    async def scenario() -> None:
+        world = World("u", "v")
+        world.hello("u", "unified")
+        world.hello("v", "unified")
+        world.clock.advance(1.5)
+        waiting = await asking(world)
+        world.registry.lost("u")
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        world.registry.lost("v")
+        answer = await waiting
+        assert isinstance(answer, Nowhere)
+        assert isinstance(answer.error, ServiceUnavailableError)
+        assert answer.error.retry_after_s == 2
+
+    run(scenario)
+
+
+def test_c8_a_new_worker_takes_what_waits() -> None:
+    async def scenario() -> None:
+        world = World("u", "v")
+        world.hello("u", "unified")
+        world.clock.advance(1.5)
+        waiting = await asking(world)
+        world.hello("v", "unified")
+        assert workers_of(await waiting) == ["v"]
+
+    run(scenario)
+
+
+def test_c8_a_pair_that_is_required_is_waited_for() -> None:
+    async def scenario() -> None:
+        world = World("p", "d", rules=PlacementRules(require_disaggregation=True))
+        world.hello("p", "prefill")
+        world.hello("d", "decode")
+        world.clock.advance(1.5)
+        world.hear("p")
+        waiting = await asking(world)
+        world.hear("p")
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        world.hear("d")
+        assert workers_of(await waiting) == ["p", "d"]
+
+    run(scenario)
+
+
+def test_c8_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placer_module, "PATIENCE_S", 0.01)
+
+    async def scenario() -> None:
+        world = World("u")
+        world.hello("u", "unified")
+        world.clock.advance(1.5)
+        answer = await world.placer.find(WHOLE)
+        assert isinstance(answer, Nowhere)
+        assert isinstance(answer.error, ServiceUnavailableError)
+        assert "silent" in str(answer.error)
+        assert answer.error.retry_after_s == 2
+
+    run(scenario)
+
+
+def test_c8_who_leaves_while_waiting_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        world = World("u")
+        world.hello("u", "unified")
+        world.clock.advance(1.5)
+        waiting = await asking(world)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        world.hear("u")
+        assert world.registry.num_heeding == 0
+        assert world.registry.snapshot().workers[0].dispatched == 0
+
+    run(scenario)
+
+
+def test_c8_a_server_that_shuts_down_keeps_nobody_waiting() -> None:
+    async def scenario() -> None:
+        world = World("u")
+        world.hello("u", "unified")
+        world.clock.advance(1.5)
+        waiting = await asking(world)
+        world.placer.close()
+        answer = await waiting
+        assert isinstance(answer, Nowhere)
+        assert "shutting down" in str(answer.error)
+
+    run(scenario)

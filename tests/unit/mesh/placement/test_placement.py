@@ -10,14 +10,16 @@ from atomesh.mesh.placement.placement import (
     Placement,
     PlacementRules,
     PrefillDecode,
+    Rest,
     Unified,
     candidates,
+    choose,
     place,
     place_rest,
 )
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
-from atomesh.protocol.worker import LoadReport, RoleWeights
+from atomesh.protocol.worker import LoadReport, Role, RoleWeights
 from atomesh.testing.mesh_snapshots import LAYOUT, MODEL, cluster, worker_snapshot
 
 NOW = 100.0
@@ -137,12 +139,45 @@ CANDIDATES = {
 def test_who_gets_no_new_work(other: WorkerSnapshot) -> None:
     good = worker_snapshot("good", sequences=50)
     found = candidates(MODEL, cluster(other, good), NOW, {"excluded-life"})
-    assert [worker.address for worker in found] == ["good"]
+    assert [worker.address for worker in found.fresh] == ["good"]
 
 
-def test_the_silent_are_better_than_nobody() -> None:
-    silent = worker_snapshot("x", heard_at=0.0)
-    assert candidates(MODEL, cluster(silent), NOW) == (silent,)
+def test_a_worker_is_silent_after_a_second_and_not_before() -> None:
+    workers = [worker_snapshot("x", heard_at=NOW - 1.0), worker_snapshot("y", heard_at=NOW - 1.01)]
+    found = candidates(MODEL, cluster(*workers), NOW)
+    assert [worker.address for worker in found.ready] == ["x", "y"]
+    assert [worker.address for worker in found.fresh] == ["x"]
+
+
+def choice(rules: PlacementRules, *workers: WorkerSnapshot) -> list[str] | None:
+    found = candidates(MODEL, cluster(*workers), NOW)
+    placement = choose(found, lambda some: place(request(), some, rules))
+    return None if placement is None else names(placement)
+
+
+def silent(name: str, role: Role, **fields: object) -> WorkerSnapshot:
+    return worker_snapshot(name, role, heard_at=NOW - 2.0, **fields)
+
+
+def test_the_silent_get_no_new_work_but_are_waited_for() -> None:
+    assert choice(PlacementRules(), silent("u", "unified")) is None
+    assert choice(PlacementRules(), silent("p", "prefill"), silent("d", "decode")) is None
+    assert choice(PlacementRules(), silent("u", "unified"), worker_snapshot("v", sequences=99)) == ["v"]
+
+
+def test_they_are_waited_for_only_where_nobody_else_can_do_it() -> None:
+    pair = silent("d", "decode"), worker_snapshot("p", "prefill")
+    assert choice(PlacementRules(), *pair) == ["p"]
+    assert choice(REQUIRED, *pair) is None
+    assert choice(REQUIRED, *pair, worker_snapshot("d2", "decode", sequences=99)) == ["p", "d2"]
+
+
+def test_they_are_not_waited_for_where_they_are_no_help() -> None:
+    with pytest.raises(ServiceUnavailableError, match="different workers"):
+        choice(REQUIRED, silent("p2", "prefill"), worker_snapshot("p", "prefill"))
+    other = silent("d", "decode", layout=replaced(LAYOUT, dtype="bfloat16"))
+    with pytest.raises(ServiceUnavailableError, match="dtype is"):
+        choice(REQUIRED, other, worker_snapshot("p", "prefill"))
 
 
 def test_there_may_be_nobody() -> None:
@@ -157,7 +192,22 @@ def test_the_rest_of_an_answer_goes_to_decode_first_and_never_to_other_weights()
     other = worker_snapshot("other", "decode", layout=replaced(LAYOUT, weights="v"))
     prefill = worker_snapshot("p", "prefill")
     decode = worker_snapshot("d", "decode", sequences=9)
-    assert place_rest([other, prefill, decode], lost, 100, 1).address == "d"
-    assert place_rest([other, prefill], lost, 100, 1).address == "p"
+    rest = Rest(lost, num_tokens=100, choices=1)
+    assert place_rest(rest, [other, prefill, decode], PlacementRules()) == Unified(decode, is_fallback=True)
+    assert place_rest(rest, [other, prefill], PlacementRules()) == Unified(prefill, is_fallback=True)
     with pytest.raises(ServiceUnavailableError, match="go on"):
-        place_rest([other], lost, 100, 1)
+        place_rest(rest, [other], PlacementRules())
+
+
+def test_the_rest_of_an_answer_goes_to_a_pair_where_one_is_required_or_nowhere() -> None:
+    rest = Rest(worker_snapshot("lost", "decode"), num_tokens=100, choices=1)
+    prefill, decode = worker_snapshot("p", "prefill"), worker_snapshot("d", "decode")
+    assert place_rest(rest, [prefill, decode], REQUIRED) == PrefillDecode(prefill, decode)
+    for alone in (prefill, decode, worker_snapshot("u")):
+        with pytest.raises(ServiceUnavailableError, match="different workers"):
+            place_rest(rest, [alone], REQUIRED)
+    other = worker_snapshot("d", "decode", layout=replaced(LAYOUT, weights="v"))
+    with pytest.raises(ServiceUnavailableError):
+        place_rest(rest, [prefill, other], REQUIRED)
+    with pytest.raises(ServiceUnavailableError):
+        place_rest(rest, [], REQUIRED)

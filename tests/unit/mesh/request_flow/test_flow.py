@@ -166,8 +166,9 @@ def test_without_another_worker_the_loss_is_told_before_and_after_the_first_toke
     begun = begin({"u": "unified"})
     begun.arrive(first(begun, 9))
     begun.fail()
-    assert type(begun.error) is EngineError
-    assert "lost" in str(begun.error)
+    assert isinstance(begun.error, ServiceUnavailableError)
+    assert "lost while" in str(begun.error)
+    assert unbegun.error.retry_after_s == begun.error.retry_after_s == 2
 
 
 def test_a_lost_prefill_worker_leaves_a_local_prefill() -> None:
@@ -178,10 +179,18 @@ def test_a_lost_prefill_worker_leaves_a_local_prefill() -> None:
     assert driver.emitted[0].serving_path == "local-prefill"
 
 
-def test_unless_disaggregation_is_required() -> None:
-    rules = PlacementRules(require_disaggregation=True)
-    driver = FlowDriver(request_flow(request(), FlowRules()), ["p", "d"], dict(PAIR), rules)
+REQUIRED = PlacementRules(require_disaggregation=True)
+
+
+def begin_strictly(roles: dict[str, Role], asked: GenerationRequest | None = None) -> FlowDriver:
+    """No worker may do both."""
+    driver = FlowDriver(request_flow(asked or request(), FlowRules()), list(roles), dict(roles), REQUIRED)
     driver.start()
+    return driver
+
+
+def test_unless_disaggregation_is_required() -> None:
+    driver = begin_strictly(PAIR)
     driver.fail()
     assert isinstance(driver.error, ServiceUnavailableError)
     assert names(driver.sent) == ["p"]
@@ -207,7 +216,8 @@ def test_a_choice_without_a_token_cannot_go_on() -> None:
     driver = begin({"u": "unified", "v": "unified"}, request(n=2))
     driver.arrive(first(driver, 9))
     driver.fail()
-    assert type(driver.error) is EngineError
+    assert isinstance(driver.error, ServiceUnavailableError)
+    assert names(driver.sent) == ["u"]
 
 
 def test_a_lost_decode_worker_is_replaced_by_whoever_is_left() -> None:
@@ -276,3 +286,112 @@ def test_unless_a_failed_transfer_shall_be_an_error() -> None:
     driver.arrive(first(driver, 9))
     assert driver.waiting is not None
     assert driver.waiting.source is None
+
+
+def test_no_worker_goes_on_alone_where_two_are_required() -> None:
+    driver = begin_strictly(PAIR)
+    driver.arrive(first(driver, 9))
+    driver.arrive(delta(driver, 8, kv_source="transferred"))
+    driver.fail()
+    assert isinstance(driver.error, ServiceUnavailableError)
+    assert names(driver.sent) == ["p", "d"]
+    assert driver.tokens() == [9, 8]
+    assert driver.open_legs == []
+
+
+def test_nor_when_decode_dies_before_it_says_a_word() -> None:
+    driver = begin_strictly(PAIR)
+    driver.arrive(first(driver, 9))
+    driver.fail()
+    assert isinstance(driver.error, ServiceUnavailableError)
+    assert names(driver.sent) == ["p", "d"]
+    assert names(driver.aborted) == ["p"]
+
+
+def test_another_decode_worker_gets_the_kv_by_a_hand_off_of_its_own() -> None:
+    driver = begin_strictly({**PAIR, "e": "decode"}, request(max_tokens=9, prompt_logprobs=1))
+    driver.arrive(first(driver, 9))
+    lost = driver.leg.worker.address
+    driver.arrive(delta(driver, 8, kv_source="transferred"))
+    driver.arrive(delta(driver, 7))
+    driver.fail()
+    [old, new] = driver.tickets
+    assert (old.request_id, new.request_id) == ("r", "r~2")
+    assert (driver.leg.worker.address, driver.leg.request.request_id) == ("p", "r~2")
+    assert driver.leg.request.sampling.prompt_logprobs is None
+    assert isinstance(driver.leg.leg, PrefillLeg)
+    assert driver.leg.leg.ticket is new
+    driver.arrive(first(driver, 9))
+    assert driver.leg.worker.address == ({"d", "e"} - {lost}).pop()
+    assert driver.leg.leg == DecodeLeg(outputs={0: [9]}, ticket=new, prefill_address="unix:/p.kv")
+    assert driver.tokens() == [9, 8, 7]
+    driver.arrive(delta(driver, 8, kv_source="transferred"))
+    entries = [TokenLogprobs(token, -0.5, 1, []) for token in (7, 6, 5)]
+    driver.arrive(delta(driver, 7, 6, 5, logprobs=entries))
+    driver.arrive(delta(driver, 4, finish_reason="length"))
+    assert is_done(driver)
+    assert driver.tokens() == [9, 8, 7, 6, 5, 4]
+    assert driver.emitted[-2].logprobs == entries[1:]
+    assert [one.serving_path for one in driver.emitted] == ["prefill-decode", None, None, "recomputed", None]
+    assert {one.request_id for one in driver.emitted} == {"r"}
+
+
+def test_choices_that_have_ended_are_not_heard_again() -> None:
+    driver = begin_strictly({**PAIR, "e": "decode"}, request(n=2))
+    driver.arrive(first(driver, 9), delta(driver, 5, choice=1, finish_reason="stop"))
+    driver.fail()
+    driver.arrive(first(driver, 9), delta(driver, 5, choice=1, finish_reason="stop"))
+    assert isinstance(driver.leg.leg, DecodeLeg)
+    assert driver.leg.leg.outputs == {0: [9]}
+    driver.arrive(delta(driver, 8, kv_source="transferred", finish_reason="length"))
+    assert is_done(driver)
+    assert (driver.tokens(0), driver.tokens(1)) == ([9, 8], [5])
+
+
+AT_PREFILL = [((6,), None), ((9,), "stop"), ((9,), "length")]
+AT_DECODE = [((6,), None), ((8,), "stop"), ((8, 6), None)]
+
+
+@pytest.mark.parametrize(("again", "reason"), AT_PREFILL)
+def test_another_first_token_than_the_clients_is_an_error(again: tuple[int, ...], reason: str | None) -> None:
+    driver = begin_strictly({**PAIR, "e": "decode"})
+    driver.arrive(first(driver, 9))
+    driver.fail()
+    driver.arrive(first(driver, *again, finish_reason=reason))
+    assert type(driver.error) is EngineError
+    assert "same answer" in str(driver.error)
+    assert driver.tokens() == [9]
+
+
+@pytest.mark.parametrize(("again", "reason"), AT_DECODE)
+def test_another_later_token_too(again: tuple[int, ...], reason: str | None) -> None:
+    driver = begin_strictly({**PAIR, "e": "decode"}, request(max_tokens=9))
+    driver.arrive(first(driver, 9))
+    driver.arrive(delta(driver, 8, kv_source="transferred"))
+    driver.arrive(delta(driver, 7))
+    driver.fail()
+    driver.arrive(first(driver, 9))
+    driver.arrive(delta(driver, *again, finish_reason=reason))
+    assert type(driver.error) is EngineError
+    assert driver.tokens() == [9, 8, 7]
+
+
+def test_a_prefill_worker_that_turns_the_second_hand_off_away_is_not_the_end_of_it() -> None:
+    driver = begin_strictly({**PAIR, "e": "decode", "q": "prefill"})
+    driver.arrive(first(driver, 9))
+    driver.fail()
+    [refuser] = [driver.leg.worker.address]
+    driver.fail(ServiceUnavailableError("draining"))
+    assert driver.leg.worker.address == ({"p", "q"} - {refuser}).pop()
+    assert driver.leg.request.request_id == "r~3"
+
+
+def test_a_lost_source_of_kv_is_replaced_where_two_are_required() -> None:
+    driver = begin_strictly({**PAIR, "q": "prefill"})
+    source = driver.leg
+    driver.arrive(first(driver, 9))
+    driver.fail(leg=source)
+    assert names(driver.aborted) == ["d"]
+    assert driver.leg.worker.address == ({"p", "q"} - {source.worker.address}).pop()
+    driver.arrive(first(driver, 9))
+    assert (driver.leg.worker.address, driver.leg.request.request_id) == ("d", "r~2")
