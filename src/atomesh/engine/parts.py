@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from atomesh.engine.core.scheduler import SchedulerConfig
 from atomesh.engine.executor import Executor
 from atomesh.kv_transfer.pool_memory import PoolMemory
-from atomesh.protocol.block_hash import BlockHasher
+from atomesh.protocol.block_hash import BlockHasher, model_hasher
 from atomesh.protocol.kv_layout import KVLayout
 from atomesh.protocol.worker import ModelDescription
 
@@ -27,5 +27,4 @@ class EngineParts:
     warm_up: Callable[[], None]
 
     def hasher(self, secret: bytes) -> BlockHasher:
-        model = self.description
-        return BlockHasher(secret, "\0".join((model.name, model.architecture, model.dtype)), model.block_size)
+        return model_hasher(secret, self.description)

@@ -8,7 +8,10 @@ else can find a collision (a 128-bit keyed BLAKE2b, RFC 7693).
 import hashlib
 import struct
 from collections.abc import Sequence
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
+
+if TYPE_CHECKING:
+    from atomesh.protocol.worker import ModelDescription
 
 BlockHash = NewType("BlockHash", bytes)
 
@@ -33,5 +36,18 @@ class BlockHasher:
         """The hash of a full block of `block_size` tokens after `parent`."""
         return self._digest(parent + self._pack(*token_ids))
 
+    def chain(self, token_ids: Sequence[int], salt: str = "", adapter: str = "") -> list[BlockHash]:
+        """The hashes of the full blocks of a prompt."""
+        parent, hashes = self.root(salt, adapter), []
+        for start in range(0, len(token_ids) - self.block_size + 1, self.block_size):
+            parent = self.extend(parent, token_ids[start : start + self.block_size])
+            hashes.append(parent)
+        return hashes
+
     def _digest(self, data: bytes) -> BlockHash:
         return BlockHash(hashlib.blake2b(data, digest_size=HASH_BYTES, key=self._key).digest())
+
+
+def model_hasher(secret: bytes, model: "ModelDescription") -> BlockHasher:
+    """The one that the model's workers have, and whoever asks where its prefixes lie."""
+    return BlockHasher(secret, "\0".join((model.name, model.architecture, model.dtype)), model.block_size)

@@ -7,27 +7,30 @@ it does not depend on their order, and tells a gateway that has counted along wh
 """
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from atomesh.protocol.block_hash import HASH_BYTES
+
 Tier = Literal["device", "host"]
+Hash = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 
 MAX_SNAPSHOT_HASHES = 8192  # in one part
 _DIGEST_MASK = 2**64 - 1
 
 
 class BlocksStored(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, tag="stored"):
-    """A run of blocks can be found from now on. `parent` is the hash before the first of them: that of the
-    block, or of the root for a prompt's first block."""
+    """A run of blocks can be found from now on. `parent` is the hash of the block before the first of them,
+    empty for a prompt's first block."""
 
     parent: bytes
-    hashes: list[bytes]
+    hashes: list[Hash]
     tier: Tier = "device"
 
 
 class BlocksRemoved(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True, tag="removed"):
-    hashes: list[bytes]
+    hashes: list[Hash]
     tier: Tier = "device"
 
 
@@ -55,7 +58,7 @@ class KVSnapshot(msgspec.Struct, frozen=True, tag="kv_snapshot"):
 
     sequence: int
     digest: int
-    hashes: list[bytes]
+    hashes: list[Hash]
     is_last: bool
     tier: Tier = "device"
 

@@ -44,3 +44,12 @@ def test_salt_and_adapter_cannot_be_shifted_into_each_other(pairs):
     hasher = BlockHasher(b"k", "model", 4)
     roots = [hasher.root(salt, adapter) for salt, adapter in pairs]
     assert all(left != right for left, right in pairwise(sorted(roots)))
+
+
+def test_chain_hashes_every_full_block_after_the_one_before_it():
+    hasher = BlockHasher(b"k", "model", 4)
+    hashes = hasher.chain([*TOKENS, *TOKENS, 1, 2, 3], salt="a")
+    first = hasher.extend(hasher.root("a"), TOKENS)
+
+    assert hashes == [first, hasher.extend(first, TOKENS)]
+    assert hasher.chain(TOKENS[:3]) == []

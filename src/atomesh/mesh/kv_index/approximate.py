@@ -1,0 +1,92 @@
+"""Where prefixes probably lie, for engines that do not say: what was sent to a worker stays for a while."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from atomesh.mesh.kv_index.block_map import BlockMap
+from atomesh.mesh.kv_index.matches import MatchedBlocks, Matches
+from atomesh.mesh.kv_index.slots import Slot
+from atomesh.protocol.block_hash import BlockHash
+
+MAX_BLOCKS = 2**20
+MAX_SLOTS = 1024
+LIFETIME_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """What a worker is believed to hold, the longest untouched first, with the time at which that ends."""
+
+    slot: Slot
+    capacity: int
+    blocks: OrderedDict[bytes, float | None]
+
+
+class ApproximateIndex:
+    """Implements PrefixIndex from dispatched prompts alone.
+
+    A block is believed to lie at a worker for `lifetime_s` after the last prompt with it that was sent there,
+    but of each worker's blocks no more than its cache can hold, the last ones, heads rather than tails.
+    """
+
+    def __init__(
+        self, lifetime_s: float = LIFETIME_S, max_blocks: int = MAX_BLOCKS, max_slots: int = MAX_SLOTS
+    ) -> None:
+        self._lifetime_s = lifetime_s
+        self._map = BlockMap(max_blocks, max_slots)
+        self._caches: dict[str, _Cache] = {}
+
+    def __len__(self) -> int:
+        """Blocks in the index, each counted once, and those of workers just dropped."""
+        return len(self._map)
+
+    def __contains__(self, incarnation: str) -> bool:
+        return incarnation in self._caches
+
+    def join(self, incarnation: str, capacity: int) -> bool:
+        """A worker whose cache holds `capacity` blocks; False when there are too many to know it."""
+        if incarnation in self._caches:
+            return True
+        slot = self._map.open(incarnation)
+        if slot is None:
+            return False
+        blocks: OrderedDict[bytes, float | None] = OrderedDict()
+        slot.blocks = blocks
+        self._caches[incarnation] = _Cache(slot, capacity, blocks)
+        self._map.show(slot)
+        return True
+
+    def match(self, hashes: Sequence[BlockHash], now: float) -> Matches:
+        for cache in self._caches.values():
+            self._expire(cache, now)
+        return {incarnation: MatchedBlocks(run) for incarnation, run in self._map.device_runs(hashes).items()}
+
+    def predict(self, incarnation: str, hashes: Sequence[BlockHash], now: float) -> None:
+        cache = self._caches.get(incarnation)
+        if cache is None:
+            return
+        until = now + self._lifetime_s
+        for block_hash in reversed(hashes):
+            self._map.put(cache.slot, block_hash, until)
+            cache.blocks.move_to_end(block_hash)
+        while len(cache.blocks) > cache.capacity:
+            self._map.discard(cache.slot, next(iter(cache.blocks)))
+        self._map.freshen(hashes)
+        self._map.sweep()
+
+    def drop(self, incarnation: str) -> None:
+        cache = self._caches.pop(incarnation, None)
+        if cache is not None:
+            self._map.close(cache.slot)
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError when the index contradicts itself; for tests."""
+        self._map.check_invariants()
+
+    def _expire(self, cache: _Cache, now: float) -> None:
+        while cache.blocks:
+            block, until = next(iter(cache.blocks.items()))
+            if until is None or until > now:
+                return
+            self._map.discard(cache.slot, block)

@@ -1,0 +1,70 @@
+"""What has been promised for a while: entries that vanish again unless they come true."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from atomesh.mesh.kv_index.block_map import BlockMap
+from atomesh.mesh.kv_index.slots import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """`until`, in seconds, `slot` may be expected to hold what it has not said of `blocks`."""
+
+    until: float
+    slot: Slot
+    blocks: tuple[bytes, ...]
+
+
+class Predictions:
+    """Each lives `ttl_s`; when more than `max_blocks` are promised, the oldest end early."""
+
+    def __init__(self, blocks: BlockMap, ttl_s: float, max_blocks: int) -> None:
+        self._map = blocks
+        self._ttl_s = ttl_s
+        self._max_blocks = max_blocks
+        self._num_blocks = 0
+        self._queue: deque[Prediction] = deque()
+
+    def add(self, slot: Slot, blocks: Sequence[bytes], now: float) -> None:
+        """Promise what the slot's worker has not said that it holds; a second promise lasts longer."""
+        self._promise(slot, blocks, now + self._ttl_s)
+
+    def move(self, old: Slot, new: Slot) -> None:
+        """What was promised for `old` is promised for `new`, unless that has it."""
+        queue = tuple(self._queue)
+        self.forget(old)
+        for one in queue:
+            if one.slot is old:
+                still_open = [block for block in one.blocks if old.blocks.get(block) is not None]
+                self._promise(new, still_open, one.until)
+
+    def forget(self, slot: Slot) -> None:
+        """The slot is closed."""
+        kept = [one for one in self._queue if one.slot is not slot]
+        self._queue = deque(kept)
+        self._num_blocks = sum(len(one.blocks) for one in kept)
+
+    def expire(self, now: float) -> None:
+        while self._queue and self._queue[0].until <= now:
+            self._end_oldest()
+
+    def _promise(self, slot: Slot, blocks: Sequence[bytes], until: float) -> None:
+        unknown = tuple(block for block in blocks if slot.blocks.get(block, until) is not None)
+        if not unknown:
+            return
+        self._queue.append(Prediction(until, slot, unknown))
+        self._num_blocks += len(unknown)
+        for block in reversed(unknown):
+            self._map.put(slot, block, until)
+        while self._num_blocks > self._max_blocks:
+            self._end_oldest()
+
+    def _end_oldest(self) -> None:
+        oldest = self._queue.popleft()
+        self._num_blocks -= len(oldest.blocks)
+        for block in oldest.blocks:
+            until = oldest.slot.blocks.get(block)
+            if until is not None and until <= oldest.until:
+                self._map.discard(oldest.slot, block)
