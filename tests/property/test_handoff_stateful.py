@@ -154,7 +154,10 @@ class HandoffMachine(RuleBasedStateMachine):
         handed_off = data.draw(st.sampled_from(list(self.pair.requests.values())))
         worker = self.pair.prefill if is_prefill else self.pair.decode
         message = data.draw(messages(handed_off.ticket))
-        worker.scheduler.remote_kv.heard(f"caller {STRANGER}", message, worker.clock.now())
+        other = self.pair.decode if is_prefill else self.pair.prefill
+        incarnation = data.draw(st.sampled_from(["s", other.scheduler.remote_kv.incarnation]))
+        remote_kv = worker.scheduler.remote_kv
+        remote_kv.heard(f"caller {STRANGER}", message, worker.clock.now(), incarnation)
         self.pair.links.flush()
 
     @precondition(lambda self: self.pair.links.num_fences)

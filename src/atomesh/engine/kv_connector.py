@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class RemoteKV(Protocol):
     """The decisions: told what happened, they say what is to be done. `now` in seconds."""
 
-    def heard(self, peer: str, message: HandoffMessage, now: float) -> None: ...
+    def heard(self, peer: str, message: HandoffMessage, now: float, incarnation: str) -> None: ...
     def pushed(self, push_id: int, now: float) -> None: ...
     def push_failed(self, push_id: int, reason: str, now: float) -> None: ...
     def received(self, grant: bytes, indices: "Sequence[int]", now: float) -> None: ...
@@ -45,13 +45,11 @@ class KVConnector:
         remote_kv: RemoteKV,
         transport: KVTransport,
         clock: "Clock",
-        push_deadline_s: float,
         faults: FaultPoints | None = None,
     ) -> None:
         self._remote_kv = remote_kv
         self._transport = transport
         self._clock = clock
-        self._push_deadline_s = push_deadline_s
         self._faults = faults or NoFaults()
         self._dropped: set[bytes] = set()
 
@@ -76,8 +74,8 @@ class KVConnector:
     def _tell(self, event: TransportEvent, now: float) -> None:
         remote_kv = self._remote_kv
         match event:
-            case Heard(peer, message):
-                self._hear(peer, message, now)
+            case Heard():
+                self._hear(event, now)
             case Pushed(push_id):
                 remote_kv.pushed(push_id, now)
             case PushFailed(push_id, reason):
@@ -91,11 +89,12 @@ class KVConnector:
             case PeerLost(peer, reason):
                 remote_kv.peer_lost(peer, reason, now)
 
-    def _hear(self, peer: str, message: HandoffMessage, now: float) -> None:
+    def _hear(self, heard: Heard, now: float) -> None:
+        peer, message = heard.peer, heard.message
         if isinstance(message, Reserve) and self._faults.fires("kv_refuse_reserve"):
             self._transport.send(peer, Refuse(message.ticket.ticket_id, "full"))
         else:
-            self._remote_kv.heard(peer, message, now)
+            self._remote_kv.heard(peer, message, now, heard.incarnation)
 
     def _carry_out(self, action: Action) -> None:
         transport = self._transport
@@ -103,9 +102,9 @@ class KVConnector:
             case Send(peer, message):
                 if not self._drops(message):
                     transport.send(peer, message)
-            case Push(peer, grant, blocks, push_id):
+            case Push(peer, grant, blocks, push_id, deadline_s):
                 pushes = [BlockPush(index, block) for index, block in blocks.items()]
-                transport.push(peer, grant, pushes, push_id, self._push_deadline_s)
+                transport.push(peer, grant, pushes, push_id, deadline_s)
             case Admit(peer, grant, targets):
                 transport.admit(peer, grant, targets)
             case Cancel(grant):

@@ -47,15 +47,14 @@ def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine
     layout = parts.layout()
     identity = KVIdentity(spec.secret, spec.incarnation, layout)
     transport = make_transport(spec.kv_listen, parts.memory, identity, doorbell.ring, spec.faults)
-    stall_s = spec.kv_lease_s / 3
     remote = RemoteKVConfig(
         secret=spec.secret,
         incarnation=spec.incarnation,
-        grant_lease_s=stall_s,
-        offer_lease_s=spec.kv_lease_s,
+        lease_s=spec.kv_lease_s,
+        block_bytes=layout.block_bytes,
     )
     scheduler = Scheduler(parts.limits, parts.hasher(spec.secret), remote)
-    connector = KVConnector(scheduler.remote_kv, transport, clock, stall_s, spec.faults)
+    connector = KVConnector(scheduler.remote_kv, transport, clock, spec.faults)
     engine = Engine(scheduler, executor, clock, parts.description, connector)
     return WorkerEngine(engine, doorbell, parts.warm_up, transport.address, layout)
 

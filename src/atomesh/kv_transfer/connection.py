@@ -166,7 +166,7 @@ class Connection(ABC):
             return
         match message:
             case Said(said):
-                self._plane.emit(Heard(self.peer, said))
+                self._plane.emit(Heard(self.peer, said, self._introduction.peer_incarnation))
             case Done(push_id):
                 if self._end(push_id) is not None:
                     self._plane.emit(Pushed(push_id))

@@ -18,6 +18,11 @@ class Introduction:
         self.has_proved = False
         self.peer: Hello | None = None
 
+    @property
+    def peer_incarnation(self) -> str:
+        """Empty before the hello."""
+        return "" if self.peer is None else self.peer.incarnation
+
     def hear(self, message: WireMessage) -> Hello | None:
         """What to answer. Raises ChannelError out of turn, and LayoutError."""
         match message:

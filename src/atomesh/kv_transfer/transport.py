@@ -5,7 +5,7 @@ one thread. What came of it is read with `poll`, in the order in which it happen
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from atomesh.protocol.kv_handoff import HandoffMessage
@@ -21,8 +21,11 @@ class BlockPush:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
+    """`incarnation` is what the peer has proved to be, at the connection's hello."""
+
     peer: str
     message: HandoffMessage
+    incarnation: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
     P → D  (pushed blocks, moved by the transport)
     P → D  Commit           D → P  Committed, or Refuse
     D → P  Pull             late binding: D has room now, and grants; P pushes and commits as above
-    either Withdraw         forget this ticket        P → D  Renew   still computing
+    either Withdraw         forget this ticket
+    either Renew            P still computes, or D still queues the request: keep what you have for it
 
 Peers name blocks by (grant, index in the sequence), never by address.
 """

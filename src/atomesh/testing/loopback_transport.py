@@ -76,7 +76,7 @@ class LoopbackTransport:
         found = self._reach(peer)
         if found is not None:
             other, our_name = found
-            other.emit(Heard(our_name, message))
+            other.emit(Heard(our_name, message, self._identity.incarnation))
 
     def push(
         self, peer: str, grant: bytes, blocks: Sequence[BlockPush], push_id: int, deadline_s: float

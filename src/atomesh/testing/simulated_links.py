@@ -79,7 +79,8 @@ class SimulatedLinks:
         if isinstance(entry, _Landing):
             self._land(route, hearer, entry, fault)
         elif not isinstance(entry, _Receipt):
-            remote_kv.heard(self._peer(route, hearer), entry, now)
+            said_by = self._workers[speaker].engine.scheduler.remote_kv.incarnation
+            remote_kv.heard(self._peer(route, hearer), entry, now, said_by)
         elif entry.reason is None:
             remote_kv.pushed(entry.push_id, now)
         else:

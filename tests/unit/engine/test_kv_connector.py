@@ -91,12 +91,12 @@ def joined() -> Joined:
     decisions, transport, faults = Decisions(), Transport(), FaultPoints()
     clock = ManualClock()
     clock.advance(5.0)
-    return Joined(decisions, transport, faults, KVConnector(decisions, transport, clock, 10.0, faults))
+    return Joined(decisions, transport, faults, KVConnector(decisions, transport, clock, faults))
 
 
 def test_events_are_told_in_their_order(joined: Joined) -> None:
     joined.transport.events = [
-        Heard("a", RESERVE),
+        Heard("a", RESERVE, "p"),
         Pushed(1),
         PushFailed(2, "late"),
         Received(GRANT, (0, 2)),
@@ -106,7 +106,7 @@ def test_events_are_told_in_their_order(joined: Joined) -> None:
     ]
     joined.connector.poll()
     assert joined.decisions.told == [
-        ("heard", "a", RESERVE, 5.0),
+        ("heard", "a", RESERVE, 5.0, "p"),
         ("pushed", 1, 5.0),
         ("push_failed", 2, "late", 5.0),
         ("received", GRANT, (0, 2), 5.0),
@@ -122,7 +122,7 @@ def test_decisions_are_carried_out_once_and_in_their_order(joined: Joined) -> No
     joined.decisions.actions = [
         Admit("a", GRANT, {1: 7}),
         Send("a", renew),
-        Push("b", GRANT, {0: 4, 3: 9}, 6),
+        Push("b", GRANT, {0: 4, 3: 9}, 6, 2.5),
         Cancel(GRANT),
     ]
     joined.connector.flush()
@@ -131,7 +131,7 @@ def test_decisions_are_carried_out_once_and_in_their_order(joined: Joined) -> No
     assert joined.transport.asked == [
         ("admit", "a", GRANT, {1: 7}),
         ("send", "a", renew),
-        ("push", "b", GRANT, [BlockPush(0, 4), BlockPush(3, 9)], 6, 10.0),
+        ("push", "b", GRANT, [BlockPush(0, 4), BlockPush(3, 9)], 6, 2.5),
         ("cancel", GRANT),
         ("close",),
     ]
@@ -148,10 +148,10 @@ def test_a_commit_can_be_dropped_on_purpose_as_often_as_it_is_said(joined: Joine
 
 def test_a_reservation_can_be_refused_on_purpose(joined: Joined) -> None:
     joined.faults.arm("kv_refuse_reserve")
-    joined.transport.events = [Heard("a", RESERVE), Heard("a", RESERVE)]
+    joined.transport.events = [Heard("a", RESERVE, "p"), Heard("a", RESERVE, "p")]
     joined.connector.poll()
     assert joined.transport.asked == [("send", "a", Refuse(TICKET.ticket_id, "full"))]
-    assert joined.decisions.told == [("heard", "a", RESERVE, 5.0)]
+    assert joined.decisions.told == [("heard", "a", RESERVE, 5.0, "p")]
 
 
 def test_only_what_was_refused_is_told(joined: Joined) -> None:

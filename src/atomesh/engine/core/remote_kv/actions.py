@@ -14,12 +14,16 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """`blocks` are our block numbers by index in the sequence; they stay held until the push has ended."""
+    """`blocks` are our block numbers by index in the sequence; they stay held until the push has ended.
+
+    It fails when it has not ended `deadline_s` seconds from now.
+    """
 
     peer: str
     grant: bytes
     blocks: Mapping[int, int]
     push_id: int
+    deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ class Claim:
 class Transfer:
     """A prompt's KV on its way in. `table` are its blocks: those of `missing` indices reserved, others held.
 
-    The first `num_registered` blocks are in the prefix cache. `claim` is who waits for it. Announced is what
-    has been pushed to its end, committed what has come.
+    The first `num_registered` blocks are in the prefix cache. `claim` is who waits for it. It has begun once
+    the peer has done something about the grant. Announced is what has been pushed to its end, committed what
+    has come.
     """
 
     ticket: Ticket
@@ -40,6 +41,7 @@ class Transfer:
     missing: set[int]
     num_registered: int
     lease_end_s: float
+    has_begun: bool = False
     is_announced: bool = False
     is_committed: bool = False
     claim: Claim | None = None
@@ -130,6 +132,11 @@ class Intake:
         """Owners, and the blocks that are held for them."""
         for transfer in self._transfers.values():
             yield f"transfer {transfer.ticket.ticket_id.hex()}", transfer.arrived
+
+    @property
+    def num_holds(self) -> int:
+        """How many holds `holds` names."""
+        return sum(len(transfer.table) - len(transfer.missing) for transfer in self._transfers.values())
 
 
 def _hashes(wish: Reserve) -> list[BlockHash]:

@@ -6,8 +6,9 @@
                  └─ damaged, late, lost, withdrawn ─▶ what was verified stays in the prefix cache,
                                                       the rest is quarantined until fenced
 
-A claim (a decode leg) that finds nothing here pulls when its turn comes; one whose transfer fails is settled
-as failed, and whoever schedules decides what that means.
+A claim (a decode leg) that finds nothing here pulls when its turn comes, and until then the prefill worker is
+told from time to time to keep the KV. One whose transfer fails is settled as failed, and whoever schedules
+decides what that means.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.remote_kv.actions import Admit, Cancel
-from atomesh.engine.core.remote_kv.config import RemoteKVConfig
+from atomesh.engine.core.remote_kv.config import RENEWALS_PER_LEASE, RemoteKVConfig
 from atomesh.engine.core.remote_kv.intake import Claim, Intake, Transfer
 from atomesh.engine.core.remote_kv.outbox import Outbox
 from atomesh.engine.core.remote_kv.ticket_gate import TicketGate
@@ -57,12 +58,13 @@ class KVReceiver:
         self._outbox = outbox
         self._intake = Intake(kv)
         self._pending: dict[bytes, Claim] = {}
+        self._renew_at_s = 0.0  # while claims are pending
         self._settled: list[Settlement] = []
         self._num_grants = 0
 
-    def reserve(self, peer: str, message: Reserve, now: float) -> None:
+    def reserve(self, peer: str, message: Reserve, now: float, incarnation: str) -> None:
         ticket = message.ticket
-        reason = self._find_malformed(message) or self._gate.refusal(ticket, "reserve", now)
+        reason = self._find_malformed(message) or self._gate.refusal(ticket, "reserve", now, incarnation)
         if reason is not None:
             self._refuse(peer, ticket, reason, "ticket")
         elif self._intake.of_ticket(ticket.ticket_id) is not None:
@@ -84,10 +86,12 @@ class KVReceiver:
             self._outbox.refusals[reason] += 1
             self._settled.append(Settlement(claim.request, reason))
         elif transfer is not None:
-            self._claim_transfer(transfer, claim)
+            self._claim_transfer(transfer, claim, now)
         elif claim.address is None:
             self._settled.append(Settlement(claim.request, "not_offered"))
         else:
+            if not self._pending:
+                self._renew_at_s = now + self._config.offer_lease_s / RENEWALS_PER_LEASE
             self._pending[claim.ticket.ticket_id] = claim
             return False
         return True
@@ -139,11 +143,12 @@ class KVReceiver:
 
     def received(self, grant: bytes, indices: Iterable[int], now: float) -> None:
         transfer = self._intake.of_grant(grant)
-        if transfer is not None:  # else it was cancelled, and its blocks are in quarantine
-            self._intake.fill(transfer, indices)
-            transfer.lease_end_s = now + self._config.grant_lease_s
-            if transfer.is_announced and not transfer.missing:
-                self._complete(transfer, now)
+        if transfer is None or transfer.is_committed:
+            return  # it was cancelled, and its blocks are in quarantine
+        self._intake.fill(transfer, indices)
+        self._extend(transfer, now)
+        if transfer.is_announced and not transfer.missing:
+            self._complete(transfer, now)
 
     def damaged(self, grant: bytes) -> None:
         transfer = self._intake.of_grant(grant)
@@ -159,15 +164,19 @@ class KVReceiver:
         elif message.num_tokens != transfer.num_tokens or (transfer.missing and message.taken):
             self._outbox.send(peer, Refuse(message.ticket_id, "coverage"))
             self._end(transfer, "coverage")
-        elif transfer.missing:
+        elif transfer.missing and not transfer.is_announced:
             transfer.is_announced = True
-        elif not transfer.is_committed:
+            self._extend(transfer, now)
+        elif not transfer.missing and not transfer.is_committed:
             self._complete(transfer, now)
 
     def renewed(self, peer: str, message: Renew, now: float) -> None:
+        """The prompt is still being computed; no renewal outlasts the ticket, none helps what is claimed."""
         transfer = self._intake.of_ticket(message.ticket_id)
-        if transfer is not None and transfer.peer == peer and not transfer.is_committed:
-            transfer.lease_end_s = now + self._config.grant_lease_s
+        if transfer is None or transfer.peer != peer or transfer.is_committed or transfer.claim is not None:
+            return
+        end_s = min(now + self._config.grant_lease_s, self._gate.end_of(message.ticket_id, now))
+        transfer.lease_end_s = max(transfer.lease_end_s, end_s)
 
     def ended_by_peer(self, peer: str, ticket_id: bytes, outcome: str) -> None:
         """The prefill worker withdraws, or refuses our pull."""
@@ -191,6 +200,10 @@ class KVReceiver:
                 self._outbox.send(claim.address, Withdraw(claim.ticket.ticket_id))
 
     def tick(self, now: float) -> None:
+        if self._pending and now >= self._renew_at_s:
+            self._renew_at_s = now + self._config.offer_lease_s / RENEWALS_PER_LEASE
+            for claim in self._pending.values():
+                self._outbox.send(claim.address or "", Renew(claim.ticket.ticket_id))
         for transfer in self._intake:
             if now < transfer.lease_end_s:
                 continue
@@ -213,7 +226,9 @@ class KVReceiver:
         return True
 
     def deadlines(self) -> Iterator[float]:
-        return (transfer.lease_end_s for transfer in self._intake)
+        yield from (transfer.lease_end_s for transfer in self._intake)
+        if self._pending:
+            yield self._renew_at_s
 
     def claims(self) -> Iterator[RequestState]:
         """The requests whose KV is on its way or has just been settled."""
@@ -223,6 +238,11 @@ class KVReceiver:
     def holds(self) -> Iterator[tuple[str, list[int]]]:
         """Owners, and the blocks that are held for them."""
         return self._intake.holds()
+
+    @property
+    def num_holds(self) -> int:
+        """How many holds `holds` names."""
+        return self._intake.num_holds
 
     def _find_malformed(self, message: Reserve) -> str | None:
         is_sound = (
@@ -252,6 +272,21 @@ class KVReceiver:
         key = self._config.secret + self._config.incarnation.encode()
         return hmac.new(key, text, hashlib.sha256).digest()[:GRANT_BYTES]
 
+    def _extend(self, transfer: Transfer, now: float) -> None:
+        """Something has come of the grant: from now on, how long may the next take?"""
+        transfer.has_begun = True
+        self._set_lease(transfer, now)
+
+    def _set_lease(self, transfer: Transfer, now: float) -> None:
+        """A prefill worker that has begun to push, and has no more to compute, keeps nobody waiting.
+
+        All that is still to come, from whomever, may come before what this transfer waits for.
+        """
+        lease_s = self._config.grant_lease_s
+        if transfer.has_begun and transfer.claim is not None:
+            lease_s = self._config.stall_s(self._kv.pool.num_reserved if transfer.missing else 0)
+        transfer.lease_end_s = now + lease_s
+
     def _complete(self, transfer: Transfer, now: float) -> None:
         transfer.is_committed = True
         transfer.lease_end_s = now + self._config.offer_lease_s
@@ -259,7 +294,7 @@ class KVReceiver:
         if transfer.claim is not None:
             self._hand_over(transfer, transfer.claim)
 
-    def _claim_transfer(self, transfer: Transfer, claim: Claim) -> None:
+    def _claim_transfer(self, transfer: Transfer, claim: Claim, now: float) -> None:
         sequence = claim.request.first_sequence
         num_tokens = len(sequence.prompt_token_ids)
         hashes = self._kv.full_hashes(sequence, num_tokens)
@@ -268,6 +303,8 @@ class KVReceiver:
             self._withdraw(transfer, "mismatch")
         elif transfer.is_committed:
             self._hand_over(transfer, claim)
+        else:
+            self._set_lease(transfer, now)
 
     def _hand_over(self, transfer: Transfer, claim: Claim) -> None:
         self._intake.hand_over(transfer, claim.request)

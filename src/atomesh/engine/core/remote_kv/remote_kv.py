@@ -32,6 +32,7 @@ from atomesh.protocol.ticket import Ticket
 
 class RemoteKV:
     def __init__(self, config: RemoteKVConfig, kv: KVCacheManager) -> None:
+        self.incarnation = config.incarnation
         self._outbox = Outbox()
         self._gate = TicketGate(config)
         self.sender = KVSender(config, kv, self._gate, self._outbox)
@@ -50,20 +51,27 @@ class RemoteKV:
     def take_actions(self) -> list[Action]:
         return self._outbox.take()
 
-    def heard(self, peer: str, message: HandoffMessage, now: float) -> None:
+    def heard(self, peer: str, message: HandoffMessage, now: float, incarnation: str) -> None:
+        """`incarnation` is what the peer has proved to be, at the hello of its connection."""
+        if not isinstance(message, Reserve | Pull) and not self._gate.is_party(
+            message.ticket_id, incarnation
+        ):
+            self.refusals["ticket_peer"] += 1
+            return
         match message:
             case Reserve():
-                self.receiver.reserve(peer, message, now)
+                self.receiver.reserve(peer, message, now, incarnation)
             case Commit():
                 self.receiver.commit(peer, message, now)
             case Renew():
+                self.sender.renewed(message, now)
                 self.receiver.renewed(peer, message, now)
             case Grant():
                 self.sender.granted(peer, message, now)
             case Committed():
                 self.sender.committed(peer, message, now)
             case Pull():
-                self.sender.pulled(peer, message, now)
+                self.sender.pulled(peer, message, now, incarnation)
             case Refuse():
                 self.sender.refused(peer, message, now)
                 self.receiver.ended_by_peer(peer, message.ticket_id, f"refused_{message.reason}")
@@ -123,3 +131,8 @@ class RemoteKV:
         """Owners, and the blocks that are held for them."""
         yield from self.sender.holds()
         yield from self.receiver.holds()
+
+    @property
+    def num_holds(self) -> int:
+        """How many holds `holds` names."""
+        return self.sender.num_holds + self.receiver.num_holds

@@ -7,7 +7,8 @@
                                OFFERED ◀─────────────────────────┘
 
 An offer whose prompt is being computed lives as long as its sequence; afterwards it holds the blocks itself,
-under a lease. What is being pushed is held until the push has ended, whatever becomes of the offer.
+under a lease, which decode renews while it queues the request. What is being pushed is held until the push
+has ended, whatever becomes of the offer.
 """
 
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from enum import Enum, auto
 
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.remote_kv.actions import Push
-from atomesh.engine.core.remote_kv.config import RemoteKVConfig
+from atomesh.engine.core.remote_kv.config import RENEWALS_PER_LEASE, RemoteKVConfig
 from atomesh.engine.core.remote_kv.outbox import Outbox
 from atomesh.engine.core.remote_kv.ticket_gate import TicketGate
 from atomesh.engine.core.request import TokenSequence
@@ -34,8 +35,6 @@ from atomesh.protocol.kv_handoff import (
     Withdraw,
 )
 from atomesh.protocol.ticket import Ticket
-
-RENEWALS_PER_LEASE = 3
 
 
 class OfferState(Enum):
@@ -150,8 +149,8 @@ class KVSender:
             return
         self._accept(offer, message.grant, message.missing, now)
 
-    def pulled(self, peer: str, message: Pull, now: float) -> None:
-        reason = self._gate.refusal(message.ticket, "pull", now)
+    def pulled(self, peer: str, message: Pull, now: float, incarnation: str) -> None:
+        reason = self._gate.refusal(message.ticket, "pull", now, incarnation)
         ticket_id = message.ticket.ticket_id
         if reason == "ticket_dead" or (reason is None and ticket_id not in self._offers):
             self._outbox.send(peer, Refuse(ticket_id, "gone"))
@@ -184,6 +183,13 @@ class KVSender:
         offer = self._offers.get(message.ticket_id)
         if offer is not None:
             self._end(offer, "withdrawn")
+
+    def renewed(self, message: Renew, now: float) -> None:
+        """The decode worker has no room yet, but will; no renewal outlasts the ticket."""
+        offer = self._offers.get(message.ticket_id)
+        if offer is not None and offer.sequence is None:
+            end_s = min(now + self._config.offer_lease_s, self._gate.end_of(message.ticket_id, now))
+            offer.lease_end_s = max(offer.lease_end_s, end_s)
 
     def pushed(self, push_id: int, now: float) -> None:
         offer = self._end_push(push_id)
@@ -229,6 +235,11 @@ class KVSender:
         for push in self._pushes.values():
             yield f"push {push.push_id}", list(push.blocks.values())
 
+    @property
+    def num_holds(self) -> int:
+        """How many holds `holds` names."""
+        return sum(len(offer.held) for offer in self._offers.values()) + self._num_on_their_way
+
     def _accept(self, offer: Offer, grant: bytes, missing: list[int], now: float) -> None:
         wanted = set(missing)
         if (
@@ -259,13 +270,19 @@ class KVSender:
         ready = {index: finished[index] for index in sorted(offer.unsent) if index < len(finished)}
         if ready:
             self._num_pushes += 1
-            push = Push(offer.peer, offer.grant, ready, self._num_pushes)
+            deadline_s = self._config.stall_s(self._num_on_their_way + len(ready))
+            push = Push(offer.peer, offer.grant, ready, self._num_pushes, deadline_s)
             self._pushes[push.push_id] = push
             self._kv.hold(ready.values())
             offer.unsent -= ready.keys()
             offer.in_flight.add(push.push_id)
             self._outbox.actions.append(push)
         self._commit_if_complete(offer)
+
+    @property
+    def _num_on_their_way(self) -> int:
+        """Blocks that are being pushed, to whomever."""
+        return sum(len(push.blocks) for push in self._pushes.values())
 
     def _commit_if_complete(self, offer: Offer) -> None:
         """At once with the last push: this worker may be computing when the push ends."""

@@ -30,9 +30,14 @@ class TicketGate:
         self._seen: OrderedDict[bytes, _Seen] = OrderedDict()
         self._low_water: dict[str, int] = {}
 
-    def refusal(self, ticket: Ticket, purpose: Purpose, now: float) -> str | None:
-        """Why `ticket` is not good for `purpose`, in a word; None when it is, and then never again."""
-        reason = self._find_forgery(ticket, purpose)
+    def refusal(
+        self, ticket: Ticket, purpose: Purpose, now: float, presenter: str | None = None
+    ) -> str | None:
+        """Why `ticket` is not good for `purpose`, in a word; None when it is, and then never again.
+
+        `presenter` is the incarnation that the worker who shows it has proved; None: a gateway shows it.
+        """
+        reason = self._find_forgery(ticket, purpose, presenter)
         if reason is not None:
             return reason
         seen = self._seen.get(ticket.ticket_id)
@@ -55,14 +60,28 @@ class TicketGate:
         seen = self._seen.get(ticket_id)
         return seen is not None and seen.is_dead
 
-    def _find_forgery(self, ticket: Ticket, purpose: Purpose) -> str | None:
+    def is_party(self, ticket_id: bytes, incarnation: str) -> bool:
+        """False for a ticket known here that names somebody else: his word about it counts for nothing."""
+        seen = self._seen.get(ticket_id)
+        return seen is None or incarnation in (seen.ticket.prefill, seen.ticket.decode)
+
+    def end_of(self, ticket_id: bytes, now: float) -> float:
+        """When the ticket will be over, or was; `now` for one that is not known."""
+        seen = self._seen.get(ticket_id)
+        return now if seen is None else seen.since_s + seen.ticket.ttl_s
+
+    def _find_forgery(self, ticket: Ticket, purpose: Purpose, presenter: str | None) -> str | None:
         config = self._config
         if not config.secret:
             return "handoff_off"
         if not is_genuine(config.secret, ticket) or not 0 < ticket.ttl_s <= MAX_TTL_S:
             return "ticket_forged"
-        addressee = ticket.prefill if purpose in ("prefill", "pull") else ticket.decode
-        return None if addressee == config.incarnation else "ticket_incarnation"
+        addressee, other = ticket.decode, ticket.prefill
+        if purpose in ("prefill", "pull"):
+            addressee, other = other, addressee
+        if addressee != config.incarnation:
+            return "ticket_incarnation"
+        return None if presenter in (None, other) else "ticket_peer"
 
     def _is_new(self, ticket: Ticket) -> bool:
         return ticket.serial > self._low_water.get(ticket.gateway, -1) and (

@@ -50,8 +50,12 @@ def actions(worker: ScriptedEngine) -> list[Action]:
     return worker.scheduler.remote_kv.take_actions()
 
 
-def hear(worker: ScriptedEngine, message: HandoffMessage, peer: str = DECODE) -> list[Action]:
-    worker.scheduler.remote_kv.heard(peer, message, worker.clock.now())
+def hear(
+    worker: ScriptedEngine, message: HandoffMessage, peer: str = DECODE, incarnation: str | None = None
+) -> list[Action]:
+    """What a worker says who has proved to be the other one of the pair, or `incarnation`."""
+    other = {"p": "d", "d": "p"}[worker.scheduler.remote_kv.incarnation]
+    worker.scheduler.remote_kv.heard(peer, message, worker.clock.now(), incarnation or other)
     worker.engine.check_invariants()
     return actions(worker)
 

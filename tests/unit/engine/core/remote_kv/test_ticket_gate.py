@@ -124,7 +124,13 @@ def test_without_a_secret_nothing_is_good() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("grant_lease_s", 0.0), ("offer_lease_s", float("nan")), ("max_tickets", 0), ("watermark", 1.0)],
+    [
+        ("lease_s", 0.0),
+        ("lease_s", float("nan")),
+        ("lease_s", float("inf")),
+        ("max_tickets", 0),
+        ("watermark", 1.0),
+    ],
 )
 def test_a_configuration_that_cannot_work_names_its_field(field: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=f"{field} is {value}"):
