@@ -137,8 +137,9 @@ def test_metrics_count_what_happened(scripted: ScriptedWire) -> None:
 
 def test_metrics_tell_the_engine_s_load(scripted: ScriptedWire) -> None:
     scripted.service.load_report = LoadReport(
-        running=3, waiting=2, free_blocks=10, cached_blocks=6, total_blocks=64, prefix_cache_queries=100,
-        prefix_cache_hits=40, preemptions=1, steps=9,
+        running=3, waiting=2, free_blocks=10, cached_blocks=6, held_blocks=40, reserved_blocks=5,
+        quarantined_blocks=2, total_blocks=64, unaccounted_blocks=1, kv_imbalances=7,
+        prefix_cache_queries=100, prefix_cache_hits=40, preemptions=1, steps=9,
     )  # fmt: skip
     expected = {
         "vllm:num_requests_running": 3,
@@ -150,9 +151,16 @@ def test_metrics_tell_the_engine_s_load(scripted: ScriptedWire) -> None:
         "vllm:cache_config_info": 1,
         "vllm:lora_requests_info": 1,
         "atomesh_engine_steps_total": 9,
-        "atomesh_kv_blocks": 64,
+        "atomesh_kv_blocks": 63,
+        "atomesh_kv_pool_blocks": 64,
+        "atomesh_kv_unaccounted_blocks": 1,
+        "atomesh_kv_imbalances_total": 7,
     }
     assert {name: metric(scripted, name) for name in expected} == expected
+    states = {"free": 10, "cached": 6, "held": 40, "reserved": 5, "quarantined": 2}
+    for state, count in states.items():
+        labels = f'model_name="scripted/letters",state="{state}",worker="scripted"'
+        assert metric(scripted, f"atomesh_kv_blocks{{{labels}}}") == count
     assert send(scripted.url, "GET", "/load").json() == {"server_load": 5, "running": 3, "waiting": 2}
     scripted.service.load_report = LoadReport()
 

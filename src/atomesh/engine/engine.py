@@ -34,6 +34,7 @@ class Engine:
         self._executor = executor
         self._clock = clock
         self._connector = connector or NoConnector()
+        self._unaccounted = 0
 
     def add(self, request: GenerationRequest, leg: Leg | None = None) -> None:
         """Queue a request, or one leg of it.
@@ -73,6 +74,7 @@ class Engine:
         self._connector.poll()
         self._scheduler.remote_kv.tick(self._clock.now())
         self._connector.flush()
+        self._audit()
 
     def next_deadline(self) -> float | None:
         """The time at which `poll` next has something to do, if nothing comes before."""
@@ -86,6 +88,7 @@ class Engine:
         result = self._execute(batch)
         deltas = self._scheduler.update(batch, result, self._clock.now())
         self._connector.flush()
+        self._audit()
         return deltas
 
     @property
@@ -116,6 +119,13 @@ class Engine:
     def check_invariants(self) -> None:
         """Raises AssertionError if the engine's books are wrong; for tests, and for when it is idle."""
         self._scheduler.check_invariants()
+
+    def _audit(self) -> None:
+        """A fault in the books is said once, not at every step; the load report counts on."""
+        known, found = self._unaccounted, self._scheduler.audit.run()
+        self._unaccounted = found
+        if found > known:
+            log.error("the KV cache's books are wrong: %d blocks or holds are nobody's", found)
 
     def _check_vocabulary(self, token_ids: Sequence[int], param: str) -> None:
         vocab_size = self.description.vocab_size

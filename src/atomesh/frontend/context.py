@@ -61,7 +61,7 @@ class Frontend:
 
     def read_engines(self) -> list[EngineReading]:
         return [
-            EngineReading(model.name, model.service.load(), describe_if_ready(model))
+            EngineReading(model.name, model.service.load(), describe_if_ready(model), model.service.loads())
             for model in self.models()
         ]
 

@@ -1,6 +1,6 @@
 """The frontend's one narrow door to whatever generates tokens: an engine in this process, or a mesh."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
@@ -22,4 +22,8 @@ class TokenService(Protocol):
 
     def load(self) -> LoadReport:
         """The load last heard of; all zero while nothing serves."""
+        ...
+
+    def loads(self) -> Mapping[str, LoadReport]:
+        """The same, of each worker by its id."""
         ...

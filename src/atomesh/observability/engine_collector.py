@@ -14,11 +14,15 @@ _LABELS = ("model_name", "engine")
 
 @dataclass(frozen=True, slots=True)
 class EngineReading:
-    """One served model's state; `description` is None while nothing serves it."""
+    """One served model's state; `description` is None while nothing serves it.
+
+    `load` is the sum over the engines behind it, `workers` has each one's own, by worker id.
+    """
 
     model_name: str
     load: LoadReport
     description: ModelDescription | None
+    workers: Mapping[str, LoadReport]
 
 
 class EngineCollector(Collector):
@@ -36,6 +40,23 @@ class EngineCollector(Collector):
         yield _counter("atomesh_engine_steps", "Steps of the engine.", readings, _steps)
         yield _counter("atomesh_computed_prompt_tokens", "Prompt tokens computed.", readings, _computed)
         yield _kv_blocks(readings)
+        yield _of_workers(
+            GaugeMetricFamily, "atomesh_kv_pool_blocks", "KV blocks there are.", readings, _total
+        )
+        yield _of_workers(
+            GaugeMetricFamily,
+            "atomesh_kv_unaccounted_blocks",
+            "Blocks in no state or in two, or held by nobody: 0, or the engine is at fault.",
+            readings,
+            _unaccounted,
+        )
+        yield _of_workers(
+            CounterMetricFamily,
+            "atomesh_kv_imbalances",
+            "Looks after a step that found blocks unaccounted for.",
+            readings,
+            _imbalances,
+        )
         yield _by_word("atomesh_kv_transfers", "Hand-offs that ended.", "outcome", readings, _transfers)
         yield _by_word("atomesh_kv_refusals", "Hand-offs refused.", "reason", readings, _refusals)
         yield _cache_config(readings)
@@ -77,6 +98,18 @@ def _computed(load: LoadReport) -> float:
     return load.prompt_tokens
 
 
+def _total(load: LoadReport) -> float:
+    return load.total_blocks
+
+
+def _unaccounted(load: LoadReport) -> float:
+    return load.unaccounted_blocks
+
+
+def _imbalances(load: LoadReport) -> float:
+    return load.kv_imbalances
+
+
 def _transfers(load: LoadReport) -> Mapping[str, int]:
     return load.kv_transfers
 
@@ -104,17 +137,33 @@ def _counter(
 
 
 def _kv_blocks(readings: Sequence[EngineReading]) -> Metric:
-    family = GaugeMetricFamily("atomesh_kv_blocks", "KV blocks by state.", labels=("model_name", "state"))
+    labels = ("model_name", "worker", "state")
+    family = GaugeMetricFamily("atomesh_kv_blocks", "KV blocks by state.", labels=labels)
     for reading in readings:
-        load = reading.load
-        states = {
-            "free": load.free_blocks,
-            "cached": load.cached_blocks,
-            "reserved": load.reserved_blocks,
-            "quarantined": load.quarantined_blocks,
-        }
-        for state, count in {**states, "used": load.total_blocks - sum(states.values())}.items():
-            family.add_metric((reading.model_name, state), count)
+        for worker, load in reading.workers.items():
+            states = {
+                "free": load.free_blocks,
+                "cached": load.cached_blocks,
+                "held": load.held_blocks,
+                "reserved": load.reserved_blocks,
+                "quarantined": load.quarantined_blocks,
+            }
+            for state, count in states.items():
+                family.add_metric((reading.model_name, worker, state), count)
+    return family
+
+
+def _of_workers(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    text: str,
+    readings: Sequence[EngineReading],
+    value: Callable[[LoadReport], float],
+) -> Metric:
+    family = kind(name, text, labels=("model_name", "worker"))
+    for reading in readings:
+        for worker, load in reading.workers.items():
+            family.add_metric((reading.model_name, worker), value(load))
     return family
 
 

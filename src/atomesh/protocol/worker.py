@@ -90,8 +90,11 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: int = 0
     prompt_tokens: int = 0  # computed in prefill
     generation_tokens: int = 0
+    held_blocks: int = 0  # of requests, offers, pushes and transfers
     reserved_blocks: int = 0  # granted to hand-offs that are under way
     quarantined_blocks: int = 0  # a transfer may still write there
+    unaccounted_blocks: int = 0  # in no state or in two, or held by nobody: 0, or the engine is at fault
+    kv_imbalances: int = 0  # how often that was found, by the look after every step
     kv_transfers: dict[str, int] = {}  # hand-offs that ended, by outcome
     kv_refusals: dict[str, int] = {}  # messages and tickets refused, by reason
     step_s: float = 0.0  # how long the present step has taken so far

@@ -56,6 +56,9 @@ class ScriptedService:
     def load(self) -> LoadReport:
         return self.load_report
 
+    def loads(self) -> dict[str, LoadReport]:
+        return {"scripted": self.load_report}
+
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
         self.requests.append(request)
         self.running.add(request.request_id)

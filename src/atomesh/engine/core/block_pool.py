@@ -22,6 +22,8 @@ class BlockPool:
         self.num_blocks = num_blocks
         self._cache = cache
         self._references = [0] * num_blocks
+        self._num_references = 0
+        self._num_held = 0
         self._free = list(range(num_blocks - 1, -1, -1))
         self._idle: OrderedDict[int, None] = OrderedDict()
         self._reserved: set[int] = set()
@@ -50,7 +52,17 @@ class BlockPool:
 
     @property
     def num_held(self) -> int:
-        return self.num_blocks - self.num_available - self.num_reserved - self.num_quarantined
+        return self._num_held
+
+    @property
+    def num_references(self) -> int:
+        """Holders of all blocks together."""
+        return self._num_references
+
+    @property
+    def num_counted(self) -> int:
+        """Blocks of all states together, each counted for itself: all there are, if no fault is in here."""
+        return self.num_available + self._num_held + len(self._reserved) + len(self._quarantined)
 
     def references(self, block: int) -> int:
         return self._references[block]
@@ -64,7 +76,7 @@ class BlockPool:
         Raises IndexError when no block is available.
         """
         block = self._pick()
-        self._references[block] = 1
+        self._hold_first(block)
         return block
 
     def reserve(self) -> int:
@@ -76,7 +88,7 @@ class BlockPool:
     def fill(self, block: int) -> None:
         """What the peer brought to a reserved block is complete: it is held once, and not written again."""
         self._reserved.remove(block)
-        self._references[block] = 1
+        self._hold_first(block)
 
     def quarantine(self, blocks: Iterable[int]) -> None:
         """The reserved `blocks` are no longer wanted, but cannot be used before `lift`."""
@@ -94,7 +106,10 @@ class BlockPool:
         """One more holder for a block that is idle or held."""
         if self._references[block] == 0:
             del self._idle[block]
-        self._references[block] += 1
+            self._hold_first(block)
+        else:
+            self._references[block] += 1
+            self._num_references += 1
 
     def release(self, blocks: Sequence[int]) -> None:
         """One holder less for each block of a chain, tail first, so that tails are forgotten before heads."""
@@ -102,6 +117,7 @@ class BlockPool:
             if self._references[block] <= 0:
                 raise ValueError(f"block {block} is released, but nobody holds it")
             self._references[block] -= 1
+            self._num_references -= 1
             if self._references[block] == 0:
                 self._set_down(block)
 
@@ -121,7 +137,13 @@ class BlockPool:
         self._cache.forget(block)
         return block
 
+    def _hold_first(self, block: int) -> None:
+        self._references[block] = 1
+        self._num_references += 1
+        self._num_held += 1
+
     def _set_down(self, block: int) -> None:
+        self._num_held -= 1
         if block in self._cache:
             self._idle[block] = None
         else:
@@ -134,6 +156,11 @@ class BlockPool:
             names = ("free", "idle", "held", "reserved", "quarantined")
             counted = " + ".join(f"{len(state)} {name}" for state, name in zip(states, names, strict=True))
             raise AssertionError(f"{counted} blocks are not {self.num_blocks}")
+        if (self._num_held, self._num_references) != (len(held), sum(self._references)):
+            raise AssertionError(
+                f"{self._num_held} blocks are counted as held, {self._num_references} times in all; "
+                f"{len(held)} are, {sum(self._references)} times"
+            )
         if set().union(*states) != set(range(self.num_blocks)):
             raise AssertionError("a block is in two states, or in none")
         blank = states[0] | self._reserved | self._quarantined

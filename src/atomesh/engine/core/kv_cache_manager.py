@@ -140,6 +140,11 @@ class KVCacheManager:
     def let_go(self, blocks: "Sequence[int]") -> None:
         self.pool.release(blocks)
 
+    @property
+    def num_holds(self) -> int:
+        """Blocks that are held for being copied in this step, each for each copy."""
+        return len(self._copy_sources)
+
     def end_step(self) -> None:
         """The step's block copies are made."""
         if self._copy_sources:

@@ -93,6 +93,12 @@ class Roster:
         for sequence in self._sequences.values():
             yield f"request {sequence.request.request.request_id}", sequence.block_table
 
+    @property
+    def num_holds(self) -> int:
+        """How many holds `holds` names; who waits has none."""
+        queues = (self.running, self.arriving, self.arrived)
+        return sum(len(sequence.block_table) for queue in queues for sequence in queue)
+
     def check_invariants(self) -> None:
         """Raises AssertionError if a sequence or request is lost, counted twice or in the wrong queue."""
         queued: dict[int, TokenSequence] = {}

@@ -17,7 +17,7 @@ from atomesh.engine.core.batch import (
     SequenceOutcome,
     StepResult,
 )
-from atomesh.engine.core.kv_books import KVBooks, take_stock
+from atomesh.engine.core.kv_books import KVAudit, KVBooks, take_stock
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.legs import check_leg, request_of_leg, sequences_of
 from atomesh.engine.core.remote_kv.config import OFF, RemoteKVConfig
@@ -92,6 +92,7 @@ class Scheduler:
         self._kv = kv or KVCacheManager(config.num_blocks, hasher, enable_prefix_cache=is_caching)
         self.remote_kv = RemoteKV(remote or OFF, self._kv)
         self._roster = Roster(self._kv)
+        self.audit = KVAudit(self._kv.pool, (self._roster, self._kv, self.remote_kv) if kv is None else ())
         self._arrivals = Arrivals(self._roster, self.remote_kv.receiver)
         self._answering = Answering(
             self._roster, self._kv, self.remote_kv.sender, config.max_model_len, config.max_num_seqs
@@ -189,8 +190,11 @@ class Scheduler:
             steps=totals.steps,
             prompt_tokens=totals.prompt_tokens,
             generation_tokens=self._answering.num_tokens,
+            held_blocks=pool.num_held,
             reserved_blocks=pool.num_reserved,
             quarantined_blocks=pool.num_quarantined,
+            unaccounted_blocks=self.audit.unaccounted,
+            kv_imbalances=self.audit.imbalances,
             kv_transfers=dict(self.remote_kv.transfers),
             kv_refusals=dict(self.remote_kv.refusals),
         )
