@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from atomesh.errors import InvalidRequestError
+from atomesh.protocol.plain_values import plain
 
 GREEDY_BELOW = 1e-5  # vLLM's bound: a lower temperature is greedy
 MAX_CHOICES = 128
@@ -14,16 +15,17 @@ MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_BYTES = 1024
 MAX_BAD_WORDS = 1024
 MAX_BAD_WORD_BYTES = 1024
-REPETITION_PENALTY_RANGE = (0.01, 100.0)  # far beyond any use, yet no float32 logit overflows within it
 MAX_LOGPROBS = 20
+LARGEST_FLOAT = 1.7976931348623157e308
 SEED_RANGE = (-(2**63), 2**63 - 1)
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller asks for, in text and numbers; the names and meanings are vLLM's.
 
-    Raises InvalidRequestError, which names the field, its value and what it may be, when a value is of
-    another type or out of range. It cannot be changed: `clone(temperature=0.0)` is a changed copy.
+    Scalars and arrays of NumPy and PyTorch are taken for the ints, floats and lists that they are. Raises
+    InvalidRequestError, which names the field, its value and what it may be, when a value is of another type
+    or out of range. It cannot be changed: `clone(temperature=0.0)` is a changed copy.
     """
 
     n: int = 1
@@ -50,7 +52,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, kind in _FIELD_TYPES.items():
-            _check_type(name, getattr(self, name), kind)
+            given = getattr(self, name)
+            value = plain(given)
+            if value is not given:
+                msgspec.structs.force_setattr(self, name, value)
+            _check_type(name, value, kind)
         _check_range("n", self.n, 1, MAX_CHOICES)
         _check_range("temperature", self.temperature, 0.0, 2.0)
         _check_range("top_p", self.top_p, 0.0, 1.0, open_low=True)
@@ -58,7 +64,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         _check_range("min_p", self.min_p, 0.0, 1.0)
         _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _check_range("repetition_penalty", self.repetition_penalty, *REPETITION_PENALTY_RANGE)
+        _check_positive("repetition_penalty", self.repetition_penalty)
         _check_optional_range("seed", self.seed, *SEED_RANGE)
         _check_optional_range("max_tokens", self.max_tokens, 0, 2**31 - 1)
         _check_range("min_tokens", self.min_tokens, 0, 2**31 - 1)
@@ -164,6 +170,11 @@ def _check_texts(name: str, one: str, texts: Sequence[str], most: int, most_byte
 def _check_optional_range(name: str, value: float | None, low: float, high: float) -> None:
     if value is not None:
         _check_range(name, value, low, high)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0.0 < value <= LARGEST_FLOAT:  # NaN is neither
+        raise InvalidRequestError(f"{name} is {value}; it must be a finite number above 0", param=name)
 
 
 def _check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:

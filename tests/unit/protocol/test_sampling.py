@@ -1,6 +1,8 @@
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from atomesh.errors import InvalidRequestError
 from atomesh.protocol.sampling import SamplingParams
@@ -10,7 +12,7 @@ OUT_OF_RANGE = [
     ("top_p", 0.0),
     ("top_p", 1.1), ("top_k", -2), ("min_p", -0.1), ("min_p", 1.1), ("presence_penalty", 2.5),
     ("frequency_penalty", -2.5), ("repetition_penalty", 0.0), ("repetition_penalty", math.inf),
-    ("repetition_penalty", 1e-40), ("repetition_penalty", 100.1),
+    ("repetition_penalty", -1.0), ("repetition_penalty", math.nan), ("repetition_penalty", 10**400),
     ("seed", 2**63),
     ("max_tokens", -1), ("min_tokens", -1), ("logprobs", 21), ("prompt_logprobs", -1), ("stop", ""),
     ("stop", ["x"] * 65), ("stop", "é" * 513), ("logit_bias", dict.fromkeys(range(1025), 0.0)),
@@ -92,3 +94,49 @@ def test_a_clone_shares_nothing_and_is_checked():
     )
     with pytest.raises(InvalidRequestError, match="top_k is -2"):
         params.clone(top_k=-2)
+
+
+@pytest.mark.parametrize("penalty", [5e-324, 1e-30, 0.5, 1, 1e30, 1.7976931348623157e308])
+def test_every_finite_repetition_penalty_above_0_is_allowed(penalty):
+    assert SamplingParams(repetition_penalty=penalty).repetition_penalty == penalty
+
+
+def test_numpy_s_and_torch_s_numbers_are_taken_for_what_they_are():
+    params = SamplingParams(
+        n=np.int64(2),
+        temperature=np.float32(0.5),
+        ignore_eos=np.bool_(True),
+        max_tokens=torch.tensor(7),
+        stop_token_ids=np.array([1, 2]),
+        allowed_token_ids=[np.int32(3), 4],
+        logit_bias={np.int64(5): np.float64(1.5)},
+        stop=np.array(["a"]),
+    )
+    assert params == SamplingParams(
+        n=2, temperature=0.5, ignore_eos=True, max_tokens=7, stop_token_ids=[1, 2], allowed_token_ids=[3, 4],
+        logit_bias={5: 1.5}, stop=["a"],
+    )  # fmt: skip
+    assert type(params.n) is type(params.max_tokens) is int
+    assert type(params.temperature) is float
+    assert params.ignore_eos is True
+    assert params.clone(n=np.int8(3)).n == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("max_tokens", np.float32(3.0), "max_tokens is 3.0 (float); it must be an int or None"),
+        ("n", np.bool_(True), "n is True (bool); it must be an int"),
+        (
+            "stop_token_ids",
+            np.array([1.5]),
+            "stop_token_ids is [1.5] (list); it must be a list of ints or None",
+        ),
+        ("temperature", np.array([0.5]), "temperature is [0.5] (list); it must be a float"),
+        ("temperature", np.float64("nan"), "temperature is nan; it must lie in [0.0, 2.0]"),
+    ],
+)
+def test_what_is_not_exactly_such_a_number_is_refused(name, value, wanted):
+    with pytest.raises(InvalidRequestError) as caught:
+        SamplingParams(**{name: value})
+    assert (caught.value.message, caught.value.param) == (wanted, name)

@@ -9,6 +9,11 @@ from torch import Tensor
 
 from atomesh.protocol.sampling import SamplingSpec
 
+_LARGEST = torch.finfo(torch.float32).max
+_SMALLEST = torch.finfo(torch.float32).tiny
+_LARGEST_DOUBLE = torch.finfo(torch.float64).max
+_USUAL_PENALTIES = (0.01, 100.0)  # float32 is wide enough for what they make of a logit
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -68,8 +73,27 @@ def _completed_bad_words(bad_words: Sequence[Sequence[int]], output: Sequence[in
 def _penalise_repetition(logits: Tensor, penalty: float, history: History) -> None:
     """Divide positive and multiply negative logits of all tokens seen (Keskar et al., arXiv:1909.05858)."""
     ids = _ids((*history.prompt_token_ids, *history.output_token_ids), logits)
-    seen = logits[ids]
-    logits[ids] = torch.where(seen > 0, seen / penalty, seen * penalty)
+    seen = logits[ids].double()
+    penalised = torch.where(seen > 0, seen / penalty, seen * penalty)
+    is_usual = _USUAL_PENALTIES[0] <= penalty <= _USUAL_PENALTIES[1]
+    largest = _LARGEST if is_usual else _LARGEST_DOUBLE
+    penalised = torch.where(seen.isinf(), seen, penalised.clamp(-largest, largest))
+    if is_usual:
+        logits[ids] = penalised.float()
+    else:
+        _set_beyond_float32(logits, ids, penalised)
+
+
+def _set_beyond_float32(logits: Tensor, ids: Tensor, values: Tensor) -> None:
+    """`logits[ids] = values`, float64, with the whole row moved to a peak of 0, which changes no choice.
+
+    So the order of the likeliest outlasts float32, however large or small they are.
+    """
+    wide = logits.double()
+    wide[ids] = values
+    moved = (wide - wide.amax()).clamp(min=-_LARGEST)
+    moved = torch.where(moved < 0.0, moved.clamp(max=-_SMALLEST), moved)
+    logits.copy_(torch.where(wide.isinf(), wide, moved))
 
 
 def _penalise_output(logits: Tensor, spec: SamplingSpec, output: Sequence[int]) -> None:

@@ -109,3 +109,55 @@ def test_a_long_history_with_repeats_counts_exactly() -> None:
     asked = spec(frequency_penalty=0.5)
     output = [i % 7 for i in range(1000)]
     assert constrained([0.0] * 8, asked, output=output) == [-71.5] * 6 + [-71.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("penalty", "logits", "seen", "best"),
+    [
+        (1e-30, [2.0, 1.0, 9.0], [0, 1], 0),  # 2e30, 1e30, 9
+        (1e-30, [-2.0, -1.0, -9.0], [0, 1], 1),  # -2e-30, -1e-30, -9
+        (1e-30, [-2.0, -1.0, 0.5], [0, 1], 2),
+        (1e30, [2.0, 1.0, 0.5], [0, 1], 2),  # 2e-30, 1e-30, 0.5
+        (1e30, [1.0, 2.0, -0.5], [0, 1], 1),  # 1e-30, 2e-30, -0.5
+        (1e30, [-2.0, -1.0, -9.0], [0, 1], 2),  # -2e30, -1e30, -9
+        (1e30, [-2.0, -1.0, -9.0], [0, 1, 2], 1),
+        (1e-45, [1.0, 2.0, 9.0], [0, 1], 1),  # beyond float32 on both sides of 0
+        (1e45, [-2.0, -1.0, -9.0], [0, 1, 2], 1),
+        (1e-300, [1.0, 2.0, 9.0], [0, 1], 1),
+        (1e300, [1.0, 2.0, -9.0], [0, 1], 1),  # 1e-300, 2e-300, -9
+        (1e300, [-2.0, -1.0, -9.0], [0, 1, 2], 1),
+        (5e-324, [1.0, 0.0, -1.0], [0, 1, 2], 0),  # inf, even in float64; 0; -0
+        (1.7e308, [0.0, -1.0, -2.0], [0, 1, 2], 0),
+    ],
+)
+def test_an_extreme_repetition_penalty_leaves_finite_logits_and_the_right_choice(
+    penalty: float, logits: list[float], seen: list[int], best: int
+) -> None:
+    row = torch.tensor(constrained(logits, spec(repetition_penalty=penalty), prompt=seen))
+    assert row.isfinite().all()
+    assert int(row.argmax()) == best
+    assert int((row == row[best]).sum()) == 1
+    assert float(row.softmax(dim=-1)[best]) > 0.3
+
+
+def test_an_extreme_repetition_penalty_keeps_the_odds_of_the_others() -> None:
+    row = torch.tensor(constrained([5.0, 3.0, 4.0], spec(repetition_penalty=1e40), prompt=[0]))
+    # 5e-40, 3 and 4: the two unseen have the odds that they had.
+    assert row.softmax(dim=-1).tolist() == pytest.approx(
+        torch.tensor([0.0, 3.0, 4.0]).softmax(dim=-1).tolist()
+    )
+
+
+def test_an_extreme_repetition_penalty_brings_no_banned_token_back() -> None:
+    for penalty in (1e-45, 0.5, 1e45):
+        asked = spec(allowed_token_ids=(0, 1), repetition_penalty=penalty)
+        assert constrained([-1.0, -2.0, 9.0], asked, prompt=[0, 1, 2])[2] == BANNED
+        nothing = spec(bad_words=((0,), (1,)), repetition_penalty=penalty)
+        assert constrained([-1.0, 2.0], nothing, prompt=[0, 1]) == [BANNED, BANNED]
+
+
+def test_huge_logits_stay_finite_under_a_usual_penalty() -> None:
+    assert constrained([3e38, -3e38], spec(repetition_penalty=0.5), prompt=[0]) == [
+        torch.finfo(torch.float32).max,
+        constrained([-3e38], spec())[0],
+    ]

@@ -204,8 +204,22 @@ def test_constraints_that_leave_nothing_forbid_every_token(temperature: float) -
     assert ids(LOGITS, [row(impossible), row(possible)]) == [NoToken.FORBIDDEN, 2]
 
 
-def test_a_penalty_that_overflows_is_that_requests_loss() -> None:
-    assert ids(LOGITS.abs() + 1, [row(spec(repetition_penalty=1e-45), prompt=[0])]) == [NoToken.FORBIDDEN]
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+@pytest.mark.parametrize(
+    ("penalty", "logits", "prompt", "best"),
+    [
+        (1e-45, [1.0, 2.0, 9.0], [0, 1], 1),
+        (1e-30, [1.0, 2.0, 9.0], [0, 1], 1),
+        (1e30, [-2.0, -1.0, -9.0], [0, 1, 2], 1),
+        (1e300, [-2.0, -1.0, -9.0], [0, 1, 2], 1),
+    ],
+)
+def test_an_extreme_penalty_leaves_one_choice(
+    penalty: float, logits: list[float], prompt: list[int], best: int, temperature: float
+) -> None:
+    asked = spec(temperature=temperature, repetition_penalty=penalty, top_k=2, top_p=0.9)
+    rows = [row(asked, choice=choice, prompt=prompt) for choice in range(20)]
+    assert ids(torch.tensor([logits]), rows) == [best] * 20
 
 
 def test_banned_tokens_are_never_drawn() -> None:
