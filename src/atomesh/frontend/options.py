@@ -25,3 +25,8 @@ class FrontendOptions:
     chat_template_kwargs: frozenset[str] = frozenset(
         {"enable_thinking", "thinking", "custom_instructions", "date_string"}
     )
+
+    @property
+    def max_worker_bytes(self) -> int:
+        """What one request may come to on its way to a worker, however many prompts share its parameters."""
+        return 2 * self.max_body_bytes

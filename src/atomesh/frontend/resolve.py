@@ -5,6 +5,8 @@ import secrets
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from atomesh.errors import ContextLengthError, InvalidRequestError
 from atomesh.protocol.sampling import GREEDY_BELOW, SamplingParams, SamplingSpec
 from atomesh.protocol.worker import ModelDescription
@@ -16,43 +18,64 @@ _BIAS_LIMIT = 100.0
 
 
 def resolve_sampling(
-    params: SamplingParams,
-    tokenizer: "Tokenizer",
-    model: ModelDescription,
-    prompt_len: int,
-    *,
-    bad_words: tuple[tuple[int, ...], ...] | None = None,
-    param: str = "prompt",
+    params: SamplingParams, tokenizer: "Tokenizer", model: ModelDescription, prompt_len: int
 ) -> SamplingSpec:
     """Settle every default for a prompt of `prompt_len` tokens; a caller without a seed is given one.
 
-    `bad_words` are those of `params` where they are already encoded; `param` is the prompt's field.
     Raises ContextLengthError when the prompt alone fills the context, InvalidRequestError for an id that
     the model does not have.
     """
-    max_tokens = _max_tokens(params.max_tokens, model, prompt_len, param)
+    return fit_to_prompt(resolve_shared(params, tokenizer, model), params, model, prompt_len)
+
+
+def resolve_shared(params: SamplingParams, tokenizer: "Tokenizer", model: ModelDescription) -> SamplingSpec:
+    """What is the same for all prompts of a call, its lists once in memory; `fit_to_prompt` makes the rest.
+
+    Raises InvalidRequestError for an id that the model does not have.
+    """
     greedy = params.temperature < GREEDY_BELOW
     spec = SamplingSpec(
-        seed=secrets.randbits(63) if params.seed is None else params.seed,
-        max_tokens=max_tokens,
+        seed=0,
+        max_tokens=0,
         temperature=params.temperature,
         top_p=1.0 if greedy else params.top_p,
         top_k=0 if greedy else max(params.top_k, 0),
         min_p=0.0 if greedy else params.min_p,
         presence_penalty=params.presence_penalty,
         frequency_penalty=params.frequency_penalty,
-        repetition_penalty=params.repetition_penalty,
-        min_tokens=min(params.min_tokens, max_tokens),
+        repetition_penalty=float(params.repetition_penalty),
+        min_tokens=params.min_tokens,
         eos_token_ids=() if params.ignore_eos else model.eos_token_ids,
         stop_token_ids=_known_ids("stop_token_ids", params.stop_token_ids or (), model),
         logit_bias=_logit_bias(params.logit_bias or {}, model),
         allowed_token_ids=_allowed_token_ids(params.allowed_token_ids, model),
-        bad_words=encode_bad_words(params, tokenizer, model) if bad_words is None else bad_words,
+        bad_words=_encode_bad_words(params, tokenizer, model),
         logprobs=params.logprobs,
         prompt_logprobs=params.prompt_logprobs,
     )
     _check_choice(spec, model)
     return spec
+
+
+def fit_to_prompt(
+    shared: SamplingSpec,
+    params: SamplingParams,
+    model: ModelDescription,
+    prompt_len: int,
+    *,
+    param: str = "prompt",
+) -> SamplingSpec:
+    """`shared` for a prompt of `prompt_len` tokens, which came in the field `param`.
+
+    Raises ContextLengthError when the prompt alone fills the context.
+    """
+    max_tokens = _max_tokens(params.max_tokens, model, prompt_len, param)
+    return replace(
+        shared,
+        seed=secrets.randbits(63) if params.seed is None else params.seed,
+        max_tokens=max_tokens,
+        min_tokens=min(shared.min_tokens, max_tokens),
+    )
 
 
 def _check_choice(spec: SamplingSpec, model: ModelDescription) -> None:
@@ -117,7 +140,7 @@ def _logit_bias(bias: dict[int, float], model: ModelDescription) -> dict[int, fl
     return {token_id: min(max(value, -_BIAS_LIMIT), _BIAS_LIMIT) for token_id, value in bias.items()}
 
 
-def encode_bad_words(
+def _encode_bad_words(
     params: SamplingParams, tokenizer: "Tokenizer", model: ModelDescription
 ) -> tuple[tuple[int, ...], ...]:
     """Each bad word as it begins a text and, where that begins with another token, as it follows a space."""

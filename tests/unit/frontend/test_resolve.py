@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from atomesh.errors import ContextLengthError, InvalidRequestError
-from atomesh.frontend.resolve import resolve_sampling
+from atomesh.frontend.resolve import fit_to_prompt, resolve_sampling, resolve_shared
 from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.protocol.sampling import SamplingParams, SamplingSpec
@@ -141,3 +141,19 @@ def test_bad_words_are_banned_at_the_start_and_after_a_space(resolve, tokenizer:
 def test_an_empty_bad_word_is_refused(resolve) -> None:
     with pytest.raises(InvalidRequestError, match="bad_words has an empty word"):
         resolve(bad_words=["  "])
+
+
+def test_the_prompts_of_a_call_share_its_lists_and_nothing_else(tokenizer: Tokenizer) -> None:
+    params = SamplingParams(
+        max_tokens=50, min_tokens=20, logit_bias={3: 1.0}, bad_words=["no"], allowed_token_ids=[3, 4]
+    )
+    shared = resolve_shared(params, tokenizer, MODEL)
+    first, second = (fit_to_prompt(shared, params, MODEL, prompt_len) for prompt_len in (10, 90))
+    assert first.logit_bias is second.logit_bias
+    assert first.bad_words is second.bad_words
+    assert first.allowed_token_ids is second.allowed_token_ids
+    assert (first.max_tokens, second.max_tokens) == (50, 10)
+    assert (first.min_tokens, second.min_tokens) == (20, 10)
+    assert first.seed != second.seed
+    seeded = SamplingParams(seed=-5)
+    assert fit_to_prompt(resolve_shared(seeded, tokenizer, MODEL), seeded, MODEL, 10).seed == -5

@@ -33,6 +33,7 @@ class ChatCompletions(Endpoint[ChatRequest]):
         token_ids = await encode_chat(self._frontend, model, prompt)
         token_ids = truncate(token_ids, request.truncate_prompt_tokens, description.max_model_len)
         check_prompt_ids(token_ids, description.vocab_size, "messages")
+        factory.check_size([min(len(token_ids), description.max_model_len)])
         generation = factory.make(0, token_ids, "messages")
         head = factory.head("chat.completion.chunk" if request.stream else "chat.completion")
         renderer = ChatRenderer(request, head, generation, model.tokenizer)

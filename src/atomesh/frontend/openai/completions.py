@@ -37,6 +37,9 @@ class Completions(Endpoint[CompletionRequest]):
         check_answers(len(prompts), params.n, self._frontend.options)
         factory = await make_factory(self._frontend, "cmpl", model, params, request)
         encoded = await self._encode(factory, request, prompts)
+        kept = count_kept(request.truncate_prompt_tokens, factory.description.max_model_len)
+        most = factory.description.max_model_len if kept is None else kept  # what is longer is refused below
+        factory.check_size([min(len(token_ids), most) for token_ids in encoded])
         answers = [
             await self._answer(factory, request, index, prompts, token_ids)
             for index, token_ids in enumerate(encoded)

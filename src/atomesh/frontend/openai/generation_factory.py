@@ -5,58 +5,78 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
 
+import msgspec
+
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.generation import Generation, TextOptions
 from atomesh.frontend.openai.answer_head import AnswerHead, fingerprint
 from atomesh.frontend.openai.sampling_fields import SamplingFields
-from atomesh.frontend.resolve import encode_bad_words, resolve_sampling
+from atomesh.frontend.resolve import fit_to_prompt, resolve_shared
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.text.text_pool import sum_sizes
 from atomesh.protocol.generation import GenerationRequest
-from atomesh.protocol.sampling import SamplingParams
+from atomesh.protocol.sampling import SamplingParams, SamplingSpec
 from atomesh.protocol.worker import ModelDescription
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationFactory:
-    """One call's generations; those of several prompts differ in their prompt and request id only."""
+    """One call's generations; those of several prompts differ in their prompt, its seed and request id only.
+
+    `max_worker_bytes` is what all of them may come to on their way to a worker.
+    """
 
     answer_id: str
     model: ServedModel
     description: ModelDescription
     params: SamplingParams
     fields: SamplingFields
-    bad_words: tuple[tuple[int, ...], ...]
+    shared: SamplingSpec
+    max_worker_bytes: int
+
+    def check_size(self, prompt_sizes: Sequence[int]) -> None:
+        """For prompts of so many tokens each. Raises InvalidRequestError when their frames are too large.
+
+        Each prompt's frame repeats the call's sampling parameters and its cache_salt.
+        """
+        bare = len(msgspec.msgpack.encode(self._request(0, [], self.shared)))
+        tokens = sum(prompt_sizes)
+        total = len(prompt_sizes) * bare + tokens * _id_bytes(self.description.vocab_size)
+        if total > self.max_worker_bytes:
+            raise InvalidRequestError(
+                f"{len(prompt_sizes)} prompts, {tokens} tokens, each with its own copy of {bare} bytes "
+                f"of parameters, come to {total} bytes; the limit is {self.max_worker_bytes}: send fewer "
+                "prompts at once, or shorter bad_words, logit_bias, allowed_token_ids, stop_token_ids and "
+                "cache_salt",
+                param="prompt",
+            )
 
     def make(self, prompt: int, token_ids: list[int], param: str) -> Generation:
         """The generation of the prompt at place `prompt`, which came in the field `param`.
 
-        Raises ContextLengthError, InvalidRequestError.
+        Raises ContextLengthError.
         """
         params = self.params
-        request = GenerationRequest(
-            request_id=f"{self.answer_id}-{prompt}",
-            prompt_token_ids=token_ids,
-            sampling=resolve_sampling(
-                params,
-                self.model.tokenizer,
-                self.description,
-                len(token_ids),
-                bad_words=self.bad_words,
-                param=param,
-            ),
-            n=params.n,
-            priority=self.fields.priority or 0,
-            cache_salt=self.fields.cache_salt or "",
-        )
+        sampling = fit_to_prompt(self.shared, params, self.description, len(token_ids), param=param)
         options = TextOptions(
             params.stop_strings,
             params.include_stop_str_in_output,
             params.skip_special_tokens,
             params.min_tokens,
         )
+        request = self._request(prompt, token_ids, sampling)
         return Generation(request, options, self.model.tokenizer, self.model.service)
+
+    def _request(self, prompt: int, token_ids: list[int], sampling: SamplingSpec) -> GenerationRequest:
+        return GenerationRequest(
+            request_id=f"{self.answer_id}-{prompt}",
+            prompt_token_ids=token_ids,
+            sampling=sampling,
+            n=self.params.n,
+            priority=self.fields.priority or 0,
+            cache_salt=self.fields.cache_salt or "",
+        )
 
     def head(self, kind: str) -> AnswerHead:
         return AnswerHead(self.answer_id, kind, int(time()), self.model.name, fingerprint(self.description))
@@ -67,11 +87,22 @@ async def make_factory(
 ) -> GenerationFactory:
     """For an answer of the id's `kind`. Raises InvalidRequestError."""
     description = model.service.describe()
-    words = sum_sizes(params.bad_words or ())
-    bad_words = await frontend.texts.run(
-        words, lambda: encode_bad_words(params, model.tokenizer, description)
+    shared = await frontend.texts.run(
+        _work_of(params), lambda: resolve_shared(params, model.tokenizer, description)
     )
-    return GenerationFactory(mint_id(kind), model, description, params, fields, bad_words)
+    limit = frontend.options.max_worker_bytes
+    return GenerationFactory(mint_id(kind), model, description, params, fields, shared, limit)
+
+
+def _work_of(params: SamplingParams) -> int:
+    """The size of the lists that are to be resolved, for the pool of texts."""
+    ids = (params.stop_token_ids, params.allowed_token_ids, params.logit_bias)
+    return sum_sizes(params.bad_words or ()) + sum(len(each) for each in ids if each is not None)
+
+
+def _id_bytes(vocab_size: int) -> int:
+    """The most that an id takes in msgpack."""
+    return 3 if vocab_size <= 2**16 else 5
 
 
 def mint_id(prefix: str) -> str:
