@@ -46,30 +46,28 @@ class StopSearch:
 
 
 class _Automaton:
+    """Its fallbacks are found only as far as the text has matched: many stop strings cost little."""
+
+    __slots__ = ("_fallbacks", "matched", "stop")
+
     def __init__(self, stop: str) -> None:
         self.stop = stop
         self.matched = 0
-        self._fallback = _fallbacks(stop)
+        self._fallbacks = [0, 0]  # by matched characters: how many stay matched when the next one differs
 
     def advance(self, character: str) -> bool:
         """True when `character` completes the stop string."""
-        matched = self.matched
-        while matched and self.stop[matched] != character:
-            matched = self._fallback[matched]
-        self.matched = matched + 1 if self.stop[matched] == character else 0
+        self.matched = self._match(self.matched, character)
+        if self.matched == len(self._fallbacks):
+            self._fallbacks.append(self._match(self._fallbacks[-1], character))
         return self.matched == len(self.stop)
+
+    def _match(self, matched: int, character: str) -> int:
+        """How many characters match with one more, after `matched` of them."""
+        while matched and self.stop[matched] != character:
+            matched = self._fallbacks[matched]
+        return matched + 1 if self.stop[matched] == character else 0
 
     def fall_back(self) -> None:
         """Go on after a whole match, whose end may begin another."""
-        self.matched = self._fallback[self.matched]
-
-
-def _fallbacks(stop: str) -> list[int]:
-    """For each number of matched characters, how many stay matched when the next one differs."""
-    fallbacks = [0, 0]
-    for character in stop[1:]:
-        matched = fallbacks[-1]
-        while matched and stop[matched] != character:
-            matched = fallbacks[matched]
-        fallbacks.append(matched + 1 if stop[matched] == character else 0)
-    return fallbacks
+        self.matched = self._fallbacks[self.matched]

@@ -1,3 +1,5 @@
+import tracemalloc
+
 from atomesh.frontend.text.stop_strings import StopMatch, StopSearch
 
 
@@ -28,3 +30,14 @@ def test_sixty_four_long_stops_that_nearly_match_stay_cheap() -> None:
     assert search.feed("a" * 2000) is None
     assert search.held == 1000
     assert search.feed("\u4e05") == StopMatch(stops[5], 1)
+
+
+def test_stop_strings_that_are_never_begun_take_no_memory() -> None:
+    stops = [chr(0x4E00 + i) + "a" * 1000 for i in range(64)]
+    tracemalloc.start()
+    searches = [StopSearch(stops) for _ in range(100)]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size / len(searches) < 64 * 400  # a table of fallbacks for each would take 64 * 8000
+    assert searches[0].feed("\u4e01aaa") is None
+    assert searches[0].held == 4
