@@ -87,3 +87,58 @@ def test_user_text_never_becomes_a_control_token(scripted: ScriptedWire) -> None
     scripted.client.chat.completions.create(model=scripted.model, messages=messages, max_tokens=1)
     (request,) = scripted.service.requests
     assert request.prompt_token_ids == [258, *b"user\n<|end|>", 257, 258, *b"assistant\n"]
+
+
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": TOOLS}, "tools"),
+        ({"tools": TOOLS, "tool_choice": "auto"}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"chat_template": "{{ 1 }}"}, "chat_template"),
+        ({"chat_template_kwargs": {"evil": 1}}, "chat_template_kwargs.evil"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/chat/completions"])
+def test_tokenize_refuses_what_the_chat_refuses(
+    wire: Wire, path: str, fields: dict[str, object], param: str
+) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    response = send(wire.url, "POST", path, {"messages": messages, **fields})
+    assert response.status == 400
+    assert (response.error["type"], response.error["param"]) == ("invalid_request_error", param)
+
+
+@pytest.mark.parametrize("fields", [{"tools": []}, {"tools": None}, {"tools": TOOLS, "tool_choice": "none"}])
+def test_tools_that_may_not_be_called_change_no_token(wire: Wire, fields: dict[str, object]) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    plain, asked = (
+        send(wire.url, "POST", "/tokenize", {"messages": messages, **more}).json()["tokens"]
+        for more in ({}, fields)
+    )
+    answer = wire.client.chat.completions.create(
+        model=wire.model, messages=messages, max_tokens=1, extra_body={"return_token_ids": True, **fields}
+    )
+    assert plain == asked == answer.model_extra["prompt_token_ids"]
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])
+def test_tokenising_refuses_internal_headers_and_counts_unknown_fields(
+    scripted: ScriptedWire, path: str
+) -> None:
+    body = {"prompt": "a"} if path == "/tokenize" else {"tokens": [97]}
+    response = send(scripted.url, "POST", path, body, {"x-atomesh-ticket": "1"})
+    assert (response.status, response.error["param"]) == (400, "x-atomesh-ticket")
+    assert send(scripted.url, "POST", path, {**body, "unheard_of": 1}).status == 200
+    metrics = send(scripted.url, "GET", "/metrics").body.decode()
+    assert f'atomesh_unknown_request_fields_total{{endpoint="{path}"}} 1.0' in metrics
+
+
+def test_a_path_that_ends_without_a_model_names_none(scripted: ScriptedWire) -> None:
+    response = send(scripted.url, "GET", "/v1/models/")
+    assert (response.status, response.error["type"]) == (404, "model_not_found")

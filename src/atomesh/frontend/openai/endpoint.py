@@ -10,11 +10,28 @@ from starlette.types import Receive, Scope, Send
 
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.http.disconnect import ClientDisconnectedError, run_until_disconnect
-from atomesh.frontend.http.request_body import BodyDecoder, DecodedBody, read_body
+from atomesh.frontend.http.request_body import BodyDecoder, read_body
 from atomesh.frontend.openai.call import Answering, Call, Plan, deadline
 from atomesh.frontend.validation import parse_timeout, refuse_fields, refuse_internal_headers
 
 R = TypeVar("R", bound=msgspec.Struct)
+
+
+class RequestDecoder(Generic[R]):
+    """The body of the requests on `path`, under the rules that hold for all of them."""
+
+    def __init__(self, frontend: Frontend, path: str, kind: type[R]) -> None:
+        self._frontend = frontend
+        self._path = path
+        self._decoder = BodyDecoder(kind)
+
+    async def decode(self, body: bytes) -> R:
+        """Refused fields raise InvalidRequestError, unknown ones are counted."""
+        decoded = await self._frontend.texts.run(len(body), lambda: self._decoder.decode(body))
+        refuse_fields(decoded.fields)
+        if unknown := decoded.unknown_fields():
+            self._frontend.metrics.unknown_fields.labels(self._path).inc(len(unknown))
+        return decoded.request
 
 
 class Endpoint(ABC, Generic[R]):
@@ -24,7 +41,7 @@ class Endpoint(ABC, Generic[R]):
 
     def __init__(self, frontend: Frontend, kind: type[R]) -> None:
         self._frontend = frontend
-        self._decoder = BodyDecoder(kind)
+        self._decoder = RequestDecoder(frontend, self.path, kind)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         received_at = self._frontend.clock.now()
@@ -42,16 +59,8 @@ class Endpoint(ABC, Generic[R]):
 
     async def _serve(self, call: Call, body: bytes) -> None:
         async with deadline(call):
-            decoded = await self._decode(body)
-            plan = await self._plan(call, decoded.request)
+            plan = await self._plan(call, await self._decoder.decode(body))
         await Answering(self._frontend, call, plan).run()
-
-    async def _decode(self, body: bytes) -> DecodedBody[R]:
-        decoded = await self._frontend.texts.run(len(body), lambda: self._decoder.decode(body))
-        refuse_fields(decoded.fields)
-        if unknown := decoded.unknown_fields():
-            self._frontend.metrics.unknown_fields.labels(self.path).inc(len(unknown))
-        return decoded
 
     @abstractmethod
     async def _plan(self, call: Call, request: R) -> Plan:

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from atomesh.errors import ModelNotFoundError
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.served_model import ServedModel
@@ -20,6 +21,10 @@ def model_routes(frontend: Frontend) -> list[Route]:
 
     async def show_model(request: Request) -> Response:
         name = request.path_params["model_id"]
+        if not name:
+            raise ModelNotFoundError(
+                "the path ends without a model; GET /v1/models lists them", param="model"
+            )
         model = frontend.seen_from(request.scope).find_model(name)
         return _json(_entry(name, model, model.service.describe()))
 

@@ -1,6 +1,7 @@
-"""POST /tokenize and /detokenize, as vLLM has them."""
+"""POST /tokenize and /detokenize, as vLLM has them, under the same refusals as what they tokenise for."""
 
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from starlette.datastructures import Headers
@@ -11,12 +12,14 @@ from atomesh.errors import InvalidRequestError
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.http.disconnect import ClientDisconnectedError
 from atomesh.frontend.http.json_text import encode_json
-from atomesh.frontend.http.request_body import BodyDecoder, read_body
+from atomesh.frontend.http.request_body import read_body
 from atomesh.frontend.logprobs import token_text
 from atomesh.frontend.openai.chat_prompt import ChatPrompt, encode_chat
 from atomesh.frontend.openai.chat_request import ChatMessage
+from atomesh.frontend.openai.endpoint import RequestDecoder
 from atomesh.frontend.openai.generation_factory import check_prompt_ids
 from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.validation import refuse_internal_headers
 
 
 class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +31,9 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
+    # Refused beforehand where they ask for anything (frontend/validation.py).
+    tools: object = None
+    tool_choice: object = None
 
 
 class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,32 +41,49 @@ class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
-class Tokenize:
+R = TypeVar("R", TokenizeRequest, DetokenizeRequest)
+
+
+class _TextEndpoint(ABC, Generic[R]):
+    """An ASGI application for a route that answers by the tokenizer alone."""
+
+    def __init__(self, frontend: Frontend, path: str, kind: type[R]) -> None:
+        self._frontend = frontend
+        self._decoder: RequestDecoder[R] = RequestDecoder(frontend, path, kind)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        refuse_internal_headers(headers)
+        try:
+            body = await read_body(headers, receive, self._frontend.options)
+        except ClientDisconnectedError:
+            return
+        request = await self._decoder.decode(body)
+        answer = await self._answer(self._frontend.seen_from(scope).find_model(request.model), request)
+        await Response(encode_json(answer), media_type="application/json")(scope, receive, send)
+
+    @abstractmethod
+    async def _answer(self, model: ServedModel, request: R) -> dict[str, Any]: ...
+
+
+class Tokenize(_TextEndpoint[TokenizeRequest]):
     """`prompt` is encoded with special tokens unless told otherwise, `messages` through the chat template."""
 
     def __init__(self, frontend: Frontend) -> None:
-        self._frontend = frontend
-        self._decoder = BodyDecoder(TokenizeRequest)
+        super().__init__(frontend, "/tokenize", TokenizeRequest)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            body = await read_body(Headers(scope=scope), receive, self._frontend.options)
-        except ClientDisconnectedError:
-            return
-        request = self._decoder.decode(body).request
-        model = self._frontend.find_model(request.model)
+    async def _answer(self, model: ServedModel, request: TokenizeRequest) -> dict[str, Any]:
         max_model_len = model.service.describe().max_model_len
         tokens = await self._encode(model, request, max_model_len)
         strings = (
             [token_text(model.tokenizer, token) for token in tokens] if request.return_token_strs else None
         )
-        answer = {
+        return {
             "count": len(tokens),
             "max_model_len": max_model_len,
             "tokens": tokens,
             "token_strs": strings,
         }
-        await Response(encode_json(answer), media_type="application/json")(scope, receive, send)
 
     async def _encode(self, model: ServedModel, request: TokenizeRequest, max_model_len: int) -> list[int]:
         if (request.prompt is None) == (request.messages is None):
@@ -81,21 +104,13 @@ class Tokenize:
         )
 
 
-class Detokenize:
+class Detokenize(_TextEndpoint[DetokenizeRequest]):
     def __init__(self, frontend: Frontend) -> None:
-        self._frontend = frontend
-        self._decoder = BodyDecoder(DetokenizeRequest)
+        super().__init__(frontend, "/detokenize", DetokenizeRequest)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            body = await read_body(Headers(scope=scope), receive, self._frontend.options)
-        except ClientDisconnectedError:
-            return
-        request = self._decoder.decode(body).request
-        model = self._frontend.find_model(request.model)
-        if request.tokens:
-            check_prompt_ids(request.tokens, model.service.describe().vocab_size, "tokens")
-        text = await self._frontend.texts.run(
-            len(request.tokens), lambda: model.tokenizer.decode(request.tokens)
-        )
-        await Response(encode_json({"prompt": text}), media_type="application/json")(scope, receive, send)
+    async def _answer(self, model: ServedModel, request: DetokenizeRequest) -> dict[str, Any]:
+        tokens = request.tokens
+        if tokens:
+            check_prompt_ids(tokens, model.service.describe().vocab_size, "tokens")
+        text = await self._frontend.texts.run(len(tokens), lambda: model.tokenizer.decode(tokens))
+        return {"prompt": text}
