@@ -13,23 +13,27 @@ from atomesh.clock import MonotonicClock
 from atomesh.engine.options import DtypeChoice, EngineOptions
 from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.frontend.resolve import resolve_sampling
+from atomesh.frontend.sampling_defaults import read_sampling_defaults
 from atomesh.frontend.templates.chat_template import ChatTemplate, RenderOptions, load_chat_template
 from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.model_files.resolve import resolve_model
 from atomesh.prompt_progress import prompt_progress
 from atomesh.protocol.generation import GenerationRequest
+from atomesh.protocol.plain_values import plain
 from atomesh.protocol.sampling import SamplingParams
 from atomesh.request_output import CompletionOutput, Logprob, RequestOutput, RunningRequest
 from atomesh.thread_policy import limit_spinning
 
 __all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput"]
 
-DEFAULT_HOME = Path("~/.cache/atomesh")
+DEFAULT_HOME = "~/.cache/atomesh"
 
+StrPath = str | os.PathLike[str]
 Prompt = str | Mapping[str, Any]
 Message = Mapping[str, Any]
 Params = SamplingParams | Sequence[SamplingParams] | None
+TokenIds = Sequence[int] | Sequence[Sequence[int]]  # or NumPy's and PyTorch's arrays of ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,11 @@ class LLM:
 
     def __init__(
         self,
-        model: str | Path,
+        model: StrPath,
         dtype: DtypeChoice = "auto",
         *,
-        home: Path = DEFAULT_HOME,
-        chat_template: Path | None = None,
+        home: StrPath = DEFAULT_HOME,
+        chat_template: StrPath | None = None,
         **options: Any,
     ) -> None:
         """`model` is a directory, a GGUF file, a hub id or a name that `atomesh models` lists.
@@ -56,14 +60,17 @@ class LLM:
         Raises ConfigurationError. Where torch is not imported yet, its idle threads are made to sleep soon,
         unless OMP_WAIT_POLICY or GOMP_SPINCOUNT is set.
         """
+        name, home_name = _path("model", model), _path("home", home)
+        override = None if chat_template is None else Path(_path("chat_template", chat_template))
         engine_options = _engine_options({"dtype": dtype, **options})
         limit_spinning(os.environ)
         from atomesh.engine.build import build_engine  # imports torch
 
-        local = resolve_model(str(model), home.expanduser())
+        local = resolve_model(name, Path(home_name).expanduser())
         self._checkpoint = open_checkpoint(local.path)
-        self._template_override = chat_template
+        self._template_override = override
         self._tokenizer = load_tokenizer(self._checkpoint)
+        self._defaults = read_sampling_defaults(self._checkpoint)
         self._engine = build_engine(
             self._checkpoint,
             engine_options,
@@ -78,7 +85,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt] | None = None,
         sampling_params: Params = None,
         *,
-        prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        prompt_token_ids: TokenIds | None = None,
         use_tqdm: bool = False,
     ) -> list[RequestOutput]:
         """One output a prompt, in order; all prompts run together.
@@ -120,8 +127,8 @@ class LLM:
         return self._tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What is used where `sampling_params` is None."""
-        return SamplingParams()
+        """What is used where `sampling_params` is None: it follows the model's generation_config.json."""
+        return SamplingParams(**self._defaults.told())
 
     def reset_prefix_cache(self) -> None:
         self._engine.reset_prefix_cache()
@@ -147,7 +154,7 @@ class LLM:
     def _token_prompts(
         self,
         prompts: Prompt | Sequence[Prompt] | None,
-        prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None,
+        prompt_token_ids: TokenIds | None,
     ) -> list[_TokenPrompt]:
         if prompts is not None and prompt_token_ids is None:
             listed = [prompts] if isinstance(prompts, (str, Mapping)) else _listed("prompts", prompts)
@@ -177,7 +184,8 @@ class LLM:
     def _run(
         self, prompts: Sequence[_TokenPrompt], sampling_params: Params, *, use_tqdm: bool
     ) -> list[RequestOutput]:
-        params = _one_each(sampling_params, len(prompts))
+        default = self.get_default_sampling_params()
+        params = _one_each(default if sampling_params is None else sampling_params, len(prompts))
         requests = [self._request(prompt, own) for prompt, own in zip(prompts, params, strict=True)]
         running = {request.request.request_id: request for request in requests}
         try:
@@ -224,6 +232,15 @@ class LLM:
         return RunningRequest(request, params, self._tokenizer, prompt.text)
 
 
+def _path(name: str, value: object) -> str:
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise ConfigurationError(
+            f"{name} is {value!r:.80} ({type(value).__name__}); it must be a str or a path", param=name
+        )
+    return text
+
+
 def _engine_options(options: dict[str, Any]) -> EngineOptions:
     known = [field.name for field in fields(EngineOptions)]
     for name in options:
@@ -251,8 +268,8 @@ def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) ->
     return [single] if single else several
 
 
-def _id_lists(token_ids: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
-    listed = _listed("prompt_token_ids", token_ids)
+def _id_lists(token_ids: TokenIds) -> list[list[int]]:
+    listed = plain(_listed("prompt_token_ids", plain(token_ids)))
     single = [each for each in listed if isinstance(each, int)]
     several = [_checked_ids(each) for each in listed if not isinstance(each, int)]
     if single and several:
@@ -261,7 +278,7 @@ def _id_lists(token_ids: Sequence[int] | Sequence[Sequence[int]]) -> list[list[i
 
 
 def _checked_ids(token_ids: object) -> list[int]:
-    listed = _listed("prompt_token_ids", token_ids)
+    listed: list[Any] = plain(_listed("prompt_token_ids", plain(token_ids)))
     for token_id in listed:
         if type(token_id) is not int:
             raise InvalidRequestError(
@@ -279,9 +296,7 @@ def _listed(name: str, values: object) -> list[Any]:
     return list(values)
 
 
-def _one_each(params: Params, count: int) -> list[SamplingParams]:
-    if params is None:
-        return [SamplingParams()] * count
+def _one_each(params: SamplingParams | Sequence[SamplingParams], count: int) -> list[SamplingParams]:
     if isinstance(params, SamplingParams):
         return [params] * count
     listed: list[Any] = [params] if isinstance(params, Mapping) else _listed("sampling_params", params)

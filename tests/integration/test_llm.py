@@ -1,12 +1,16 @@
 """The whole engine in one process: files, tokenizer, weights, scheduler, sampler, text."""
 
+import json
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from atomesh import LLM, RequestOutput, SamplingParams
 from atomesh.engine.core.batch import ScheduledBatch, StepResult
@@ -385,3 +389,81 @@ def test_a_model_without_a_template_says_so(model: Path, tmp_path: Path) -> None
         pytest.raises(InvalidRequestError, match="chat template"),
     ):
         bare.chat([{"role": "user", "content": "hi"}])
+
+
+def test_ids_may_come_as_arrays(llm: LLM) -> None:
+    token_ids = llm._tokenizer.encode(PROMPTS[2])
+    expected = ids(llm.generate(prompt_token_ids=token_ids, sampling_params=GREEDY))
+    forms: list[Any] = [
+        np.array(token_ids),
+        np.array([token_ids], dtype=np.uint16),
+        [np.array(token_ids)],
+        [np.int64(token_id) for token_id in token_ids],
+        torch.tensor([token_ids]),
+        range(token_ids[0], token_ids[0] + 1),
+    ]
+    *outputs, last = [llm.generate(prompt_token_ids=form, sampling_params=GREEDY) for form in forms]
+    outputs.append(llm.generate({"prompt_token_ids": np.array(token_ids)}, GREEDY))
+    assert all(ids(output) == expected for output in outputs)
+    assert all(type(each) is int for output in outputs for each in output[0].prompt_token_ids)
+    assert last[0].prompt_token_ids == token_ids[:1]
+    batch = llm.generate(prompt_token_ids=np.array([[5, 6], [7, 8]]), sampling_params=GREEDY)
+    assert [output.prompt_token_ids for output in batch] == [[5, 6], [7, 8]]
+
+
+@pytest.mark.parametrize(
+    "token_ids", [np.array([1.0, 2.0]), np.array(5), np.array([True]), np.array([[[1]]])]
+)
+def test_arrays_of_anything_but_ids_are_refused(llm: LLM, token_ids: Any) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        llm.generate(prompt_token_ids=token_ids)
+    assert caught.value.param == "prompt_token_ids"
+
+
+def test_an_extreme_repetition_penalty_is_obeyed(llm: LLM) -> None:
+    never, always = llm.generate(
+        [PROMPTS[2]] * 2, [params(repetition_penalty=each) for each in (1e30, 1e-30)]
+    )
+    seen = never.prompt_token_ids
+    answer = never.outputs[0].token_ids
+    assert len({*answer, *seen}) == 12 + len(set(seen))
+    assert set(always.outputs[0].token_ids) <= set(seen)
+
+
+def test_without_params_the_model_s_own_defaults_hold(model: Path, tmp_path: Path) -> None:
+    for file in model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    told = {"top_k": 1, "repetition_penalty": 1.2, "temperature": 9.0, "do_sample": True}
+    (tmp_path / "generation_config.json").write_text(json.dumps(told))
+    own = SamplingParams(top_k=1, repetition_penalty=1.2)
+    with LLM(os.fspath(tmp_path), dtype="float32", kv_memory=np.int64(2**22), threads=1) as llm:
+        assert llm.get_default_sampling_params() == own
+        assert ids(llm.generate(PROMPTS)) == ids(llm.generate(PROMPTS, own))
+        conversation = [{"role": "user", "content": "hi"}]
+        assert ids(llm.chat(conversation)) == ids(llm.chat(conversation, own))
+        assert ids(llm.generate(PROMPTS, params(temperature=0.0))) != ids(llm.generate(PROMPTS))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_num_seqs": "8"}, "max_num_seqs is '8' (str); it must be an int from 1 to"),
+        ({"model": 5}, "model is 5 (int); it must be a str or a path"),
+        ({"model": b"x"}, "model is b'x' (bytes); it must be a str or a path"),
+        ({"home": 5}, "home is 5 (int); it must be a str or a path"),
+        ({"chat_template": ["x"]}, "chat_template is ['x'] (list); it must be a str or a path"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_name(
+    model: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        LLM(**{"model": model, **arguments})
+    assert caught.value.message.startswith(message)
+
+
+def test_a_template_may_be_named_by_a_str(model: Path, tmp_path: Path) -> None:
+    template = tmp_path / "plain.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}!{% endfor %}")
+    with LLM(model, chat_template=str(template), home=str(tmp_path), kv_memory=2**22, threads=1) as llm:
+        assert llm.chat([{"role": "user", "content": "hi"}], GREEDY)[0].prompt == "hi!"

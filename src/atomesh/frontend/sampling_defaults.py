@@ -1,7 +1,7 @@
 """How a model's makers would have its tokens chosen, for requests that do not say."""
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +22,12 @@ class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+
+    def told(self) -> dict[str, Any]:
+        """By name, what the model says, as arguments of SamplingParams."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 NAMES = SamplingDefaults.__struct_fields__

@@ -111,13 +111,13 @@ def make_sampling(
 
     Raises InvalidRequestError for a value out of range. Of two `prompt_logprobs` the larger counts.
     """
-    settled = {**_told(defaults, SamplingDefaults.__struct_fields__), **_told(fields, _COPIED)}
+    settled = {**defaults.told(), **_told(fields, _COPIED)}
     if prompt_logprobs is not None:
         settled["prompt_logprobs"] = max(prompt_logprobs, settled.get("prompt_logprobs", 0))
     return SamplingParams(n=count_choices(fields), max_tokens=max_tokens, logprobs=logprobs, **settled)
 
 
-def _told(source: msgspec.Struct, names: Sequence[str]) -> dict[str, Any]:
+def _told(source: SamplingFields, names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(source, name)) is not None}
 
 
