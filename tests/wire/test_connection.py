@@ -112,3 +112,23 @@ def test_connect_is_refused(scripted: ScriptedWire) -> None:
     with connect(scripted.url) as connection:
         connection.sendall(b"CONNECT example.org:80 HTTP/1.1\r\nhost: test\r\n\r\n")
         assert read_response(connection).status == 400
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_client_that_closes_its_sending_side_has_left(scripted: ScriptedWire, is_streamed: bool) -> None:
+    """It cannot be told from one that has closed, and that one's blocks are to be freed at once."""
+    scripted.service.script = lambda _request: Script(hang_after=2)
+    body = json.dumps({"messages": [{"role": "user", "content": "hello"}], "stream": is_streamed}).encode()
+    with connect(scripted.url) as connection:
+        connection.sendall(request_bytes("POST", CHAT, body))
+        received = connection.recv(65536) if is_streamed else b""
+        scripted.server.run(scripted.service.until_running(1))
+        connection.shutdown(socket.SHUT_WR)
+        scripted.server.run(scripted.service.until_running(0))
+        received += b"".join(pieces_until_close(connection))
+    assert [request.request_id for request in scripted.service.requests] == scripted.service.aborted
+    if is_streamed:  # never to be taken for a whole answer
+        assert not parse_response(received).is_complete
+        assert b"[DONE]" not in received
+    else:
+        assert received == b""

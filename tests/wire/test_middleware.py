@@ -58,3 +58,28 @@ def test_added_routes_are_served_and_their_errors_shaped(url: str) -> None:
     assert response.status == 403
     assert response.error["code"] == "permission_denied"
     assert send(url, "DELETE", "/workers", headers=key).status == 405
+
+
+class Broken:
+    """A layer with a bug."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raise RuntimeError("secret detail")
+        await self._app(scope, receive, send)
+
+
+def test_a_bug_in_a_layer_is_an_error_of_the_one_shape_too() -> None:
+    with serve_app(create_app(list, middleware=[Middleware(Broken)])) as server:
+        response = send(server.url, "GET", "/live")
+    assert response.status == 500
+    assert response.error == {
+        "message": "the server failed on this request; its log says why",
+        "type": "server_error",
+        "param": None,
+        "code": None,
+    }
+    assert response.headers["x-request-id"].startswith("req-")

@@ -142,7 +142,7 @@ def test_a_failure_before_the_first_token_is_a_status(
     assert response.status == status
     assert response.error["type"] == kind
     assert response.error["message"] == error.args[0]
-    assert response.headers.get("retry-after") == ("7" if status == 503 else None)
+    assert response.headers.get("retry-after") == {429: "1", 503: "7"}.get(status)
 
 
 def test_a_failure_after_the_first_token_is_a_frame_and_a_cut(scripted: ScriptedWire) -> None:
@@ -249,3 +249,71 @@ def test_a_deadline_ends_a_stream_and_a_whole_answer(scripted: ScriptedWire) -> 
         assert response.status == (200 if is_streamed else 504)
         assert response.is_complete != is_streamed
     assert len(scripted.service.aborted) == 2
+
+
+USAGE = {
+    "prompt_tokens": 6,
+    "completion_tokens": 3,
+    "total_tokens": 9,
+    "prompt_tokens_details": {"cached_tokens": 4},
+    "completion_tokens_details": {"reasoning_tokens": 0},
+}
+TIMES = "queue;dur=250.000, prefill;dur=500.000, transfer;dur=0.000"
+
+
+@pytest.fixture
+def three_tokens(scripted: ScriptedWire) -> ScriptedWire:
+    scripted.service.script = lambda _request: Script(tokens=[[*b"abc"]], cached_tokens=4)
+    return scripted
+
+
+ASKED: dict[str, Any] = {"prompt": "hello", "max_tokens": 3}
+
+
+def test_a_whole_completion_tells_time_path_and_usage(three_tokens: ScriptedWire) -> None:
+    body = {"model": three_tokens.model, **ASKED}
+    response = send(three_tokens.url, "POST", "/v1/completions", body, {"x-request-id": "my.label-1"})
+    assert response.headers["x-request-id"] == "my.label-1"
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-serving-path"] == "unified"
+    times, _, decode = response.headers["server-timing"].rpartition(", decode;dur=")
+    assert times == TIMES
+    assert 0.0 <= float(decode) < 10_000.0
+    answer = response.json()
+    assert answer["usage"] == USAGE
+    assert sorted(answer) == ["choices", "created", "id", "model", "object", "system_fingerprint", "usage"]
+    assert answer["object"] == "text_completion"
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+@pytest.mark.parametrize("usage", [{}, {"include_usage": True}, {"continuous_usage_stats": True}], ids=repr)
+@pytest.mark.parametrize("explains", [False, True])
+def test_a_stream_tells_time_path_and_usage(
+    three_tokens: ScriptedWire, path: str, usage: dict[str, bool], explains: bool
+) -> None:
+    prompt = {"messages": HELLO} if path == CHAT else {"prompt": "hello"}
+    body = {"model": three_tokens.model, "stream": True, "max_tokens": 3, "stream_options": usage, **prompt}
+    response = send(three_tokens.url, "POST", path, body, {"x-explain": "1"} if explains else {})
+    assert response.headers["x-serving-path"] == "unified"
+    assert response.headers["server-timing"] == TIMES
+    told = chunks(response)
+    expected = USAGE if path != CHAT else None  # a chat's prompt is longer by its template
+    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in told}) == 1
+    is_last_apart = explains or "include_usage" in usage
+    assert [len(chunk["choices"]) for chunk in told] == [1, 1, 1, *([0] if is_last_apart else [])]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in told[:3]] == [None, None, "length"]
+    counted = [chunk["usage"]["completion_tokens"] for chunk in told if chunk.get("usage")]
+    if not usage:
+        assert all("usage" not in chunk for chunk in told)
+    elif "include_usage" in usage:
+        assert [chunk["usage"] for chunk in told[:3]] == [None] * 3
+        assert counted == [3]
+    else:
+        assert counted == [1, 2, 3, *([3] if explains else [])]
+    if usage and expected:
+        assert told[-1]["usage"] == expected
+    assert ("timings" in told[-1]) == explains
+    if explains:
+        assert told[-1]["serving_path"] == "unified"
+        assert list(told[-1]["timings"]) == ["queue", "prefill", "transfer", "decode"]
+        assert told[-1]["timings"]["prefill"] == 500.0

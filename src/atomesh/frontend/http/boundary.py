@@ -5,7 +5,7 @@ from collections.abc import Collection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.errors import AtomeshError
-from atomesh.frontend.http.error_answers import error_response
+from atomesh.frontend.http.error_answers import INTERNAL, error_response
 from atomesh.frontend.http.request_id import choose_request_id
 from atomesh.observability.metrics import FrontendMetrics
 
@@ -39,6 +39,10 @@ class Boundary:
             if is_started:
                 raise
             await error_response(error)(scope, receive, send_with_id)
+        except Exception:
+            if not is_started:
+                await error_response(AtomeshError(INTERNAL))(scope, receive, send_with_id)
+            raise
 
     def _endpoint(self, scope: Scope) -> str:
         path: str = scope["path"]

@@ -75,6 +75,6 @@ class ChunkWriter:
     def last_frame(self, extra: Mapping[str, Any]) -> bytes:
         """A chunk without choices, where the client asked for one: with the usage, or with `extra`."""
         fields = dict(extra)
-        if self._include_usage:
+        if self._include_usage or (fields and self._continuous_usage):
             fields["usage"] = total_usage(self._generations)
         return self._start + b"]," + encode_json(fields)[1:] + b"\n\n" if fields else b""

@@ -57,7 +57,7 @@ def parse_chat_sampling(request: ChatRequest, defaults: SamplingDefaults = NO_DE
 
 def _count_logprobs(request: ChatRequest) -> int | None:
     if request.top_logprobs is not None:
-        if not request.logprobs:
+        if request.top_logprobs and not request.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
         if not 0 <= request.top_logprobs <= MAX_LOGPROBS:
             raise InvalidRequestError(

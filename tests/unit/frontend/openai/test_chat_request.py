@@ -63,7 +63,9 @@ def test_logprobs_are_counted(fields: dict[str, object], expected: int | None) -
     assert parse_chat_sampling(request(**fields)).logprobs == expected
 
 
-@pytest.mark.parametrize("fields", [{"best_of": 1}, {"n": 2, "best_of": 2}, {"echo": False}])
+@pytest.mark.parametrize(
+    "fields", [{"best_of": 1}, {"n": 2, "best_of": 2}, {"echo": False}, {"top_logprobs": 0}]
+)
 def test_what_asks_for_nothing_new_is_taken(fields: dict[str, object]) -> None:
     parse_chat_sampling(request(**fields))
 
