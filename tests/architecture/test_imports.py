@@ -19,16 +19,18 @@ ROOMS: Mapping[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "byte_size": set(),
+    "listening": {"errors", "protocol"},
     "thread_policy": set(),
     "prompt_progress": set(),
     "protocol": LEAVES,
     "model_files": FACTS,
     "observability": FACTS,
-    "kv_transfer": FACTS,
+    "kv_transfer": FACTS | {"listening"},
     "engine.core": FACTS,
-    "engine": FACTS | {"engine.core", "kv_transfer", "model_files", "observability"},
+    "engine": FACTS | {"engine.core", "kv_transfer", "listening", "model_files", "observability"},
     "frontend": FACTS | {"", "model_files", "observability"},
     "mesh": FACTS | {"frontend", "observability"},
+    "planner": FACTS | {"bench", "engine.core", "mesh"},
     "bench": LEAVES,
     "request_output": FACTS | {"frontend"},
     "llm": FACTS
@@ -36,12 +38,13 @@ ROOMS: Mapping[str, set[str]] = {
     "testing": FACTS | {"engine", "engine.core", "frontend", "kv_transfer", "mesh", "model_files"},
     "cli": FACTS
     | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"}
-    | {"thread_policy"},
+    | {"kv_transfer", "listening", "thread_policy"},
 }
 # What decides takes data and returns data: nothing here tells the time, waits, rolls dice, writes or reads.
 PURE_ROOMS = (
     "atomesh.engine.core.",
     "atomesh.mesh.placement.",
+    "atomesh.mesh.kv_index.",
     "atomesh.mesh.request_flow.",
     "atomesh.protocol.",
 )
@@ -71,6 +74,7 @@ PURE_LIBRARIES = {
     "hashlib",
     "heapq",
     "hmac",
+    "importlib",  # registries name what they hold, and import it on use
     "itertools",
     "math",
     "msgspec",
@@ -83,8 +87,10 @@ TORCH_FREE = (
     "atomesh.protocol",
     "atomesh.errors",
     "atomesh.clock",
+    "atomesh.listening",
     "atomesh.engine.core",
     "atomesh.model_files",
+    "atomesh.planner",
 )
 # These import no engine, so torch must not come in by another door either: the gateway starts in an instant.
 TORCH_FREE_SHELLS = ("atomesh.frontend", "atomesh.mesh", "atomesh.observability", "atomesh.bench")

@@ -15,19 +15,19 @@ from atomesh.cli.process import announcer, die_with, log_to_stderr, on_stop_sign
 from atomesh.cli.readiness import ServerAddress
 from atomesh.cli.secret_files import cluster_secret, read_or_make_secret, read_secret
 from atomesh.clock import MonotonicClock
-from atomesh.engine.listener import listen
 from atomesh.errors import ConfigurationError
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.sampling_defaults import read_sampling_defaults
 from atomesh.frontend.templates.chat_template import check_override, load_chat_template
 from atomesh.frontend.text.tokenizer import load_tokenizer
+from atomesh.listening import listen
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.mesh.request_flow.flow import FlowRules
 from atomesh.model_files.checkpoint import open_checkpoint
-from atomesh.protocol.address import TcpAddress
+from atomesh.protocol.address import TcpAddress, parse_address
 from atomesh.protocol.worker import ModelDescription
 
 _log = logging.getLogger(__name__)
@@ -54,10 +54,10 @@ def gateway(
     host
         Address to listen on; 0.0.0.0 for all of this machine's.
     port
-        Port to listen on.
+        Port to listen on; 0 for any free one.
     api_key
         Key that clients must send as a Bearer token; repeat for several. ATOMESH_API_KEYS, separated by
-        commas, adds to them.
+        commas, adds to them; without any, everybody may ask.
     model_alias
         A further name for the model; repeat for several.
     """
@@ -65,6 +65,8 @@ def gateway(
     log_to_stderr(process.log_level)
     if supervisor_pid is None:
         check_template(gateway.chat_template)
+    for address in worker:
+        parse_address(address)
     listener = _listener(host, port, listener_fd)
     options = GatewayOptions(
         workers=worker,
@@ -100,9 +102,13 @@ def admin_token(path: Path | None, home: Path) -> str:
 
 
 def http_listener(host: str, port: int) -> socket.socket:
-    """Raises ConfigurationError at once when the port is in use."""
+    """Raises ConfigurationError at once when the port is in use, or host or port are none."""
+    if not host:
+        raise ConfigurationError(
+            "--host is empty; write an address of this machine, or 0.0.0.0 for all that it has"
+        )
     if not 0 <= port <= 65535:
-        raise ConfigurationError(f"the port is {port}; it must lie between 0 and 65535")
+        raise ConfigurationError(f"--port is {port}; it must lie between 0 and 65535, 0 for any free one")
     return listen(TcpAddress(host, port), "stop what listens there, or choose another port with --port")
 
 

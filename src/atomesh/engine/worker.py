@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from atomesh.clock import Clock
 from atomesh.engine.doorbell import Doorbell
 from atomesh.engine.engine_loop import EngineLoop
-from atomesh.engine.listener import bound_address, forget, listen
 from atomesh.engine.token_plane import Identity, TokenPlaneServer
+from atomesh.listening import bound_address, forget, listen
 from atomesh.protocol.address import Address
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.worker import PRESETS
@@ -70,7 +70,7 @@ class Worker:
         engine_loop = EngineLoop(self._engine, self._clock, on_failure, self._doorbell)
         engine_loop.set_role(PRESETS[options.identity.worker.role])
         self.token_plane = TokenPlaneServer(options.identity, engine_loop, self._clock, options.faults)
-        with listen(options.address) as listener:
+        with listen(options.address, "choose another with --listen") as listener:
             engine_loop.start()
             try:
                 await self._serve(listener, engine_loop, on_ready)
