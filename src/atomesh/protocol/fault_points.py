@@ -22,6 +22,16 @@ FAULT_POINTS: Mapping[str, str] = {
 MAX_SHOTS = 100_000
 
 
+def check_shots(name: str, count: int) -> None:
+    """Raises InvalidRequestError for a point that there is not, and for a count out of bounds."""
+    if name not in FAULT_POINTS:
+        raise InvalidRequestError(
+            f"there is no fault point {name[:200]!r}; there are {', '.join(FAULT_POINTS)}", param="point"
+        )
+    if not 0 <= count <= MAX_SHOTS:
+        raise InvalidRequestError(f"count is {count}; it must lie in 0 … {MAX_SHOTS}", param="count")
+
+
 class FaultPoints:
     """What is armed. A point fires once for each shot it was armed with, then no more."""
 
@@ -29,13 +39,8 @@ class FaultPoints:
         self._shots: dict[str, deque[float]] = {name: deque() for name in FAULT_POINTS}
 
     def arm(self, name: str, count: int = 1, argument: float = 0.0) -> None:
-        """`count` shots in place of what is left; 0 disarms. InvalidRequestError for an unknown name."""
-        if name not in self._shots:
-            raise InvalidRequestError(
-                f"there is no fault point {name!r}; there are {', '.join(FAULT_POINTS)}", param="point"
-            )
-        if not 0 <= count <= MAX_SHOTS:
-            raise InvalidRequestError(f"count is {count}; it must lie in 0 … {MAX_SHOTS}", param="count")
+        """`count` shots in place of what is left; 0 disarms. InvalidRequestError as of `check_shots`."""
+        check_shots(name, count)
         self._shots[name] = deque([argument] * count)
 
     def take(self, name: str) -> float | None:

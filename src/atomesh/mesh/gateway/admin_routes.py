@@ -18,6 +18,7 @@ from atomesh.mesh.dispatch.tickets import TicketOffice
 from atomesh.mesh.gateway.admin_requests import Fault, NewWorker, RoleChange, read_flag, read_json
 from atomesh.mesh.gateway.auth import AdminGuard, KeyRing
 from atomesh.mesh.gateway.worker_page import describe_kv, describe_weights, describe_workers
+from atomesh.protocol.fault_points import check_shots
 from atomesh.protocol.frames import SetFault
 
 ADMIN_PATHS = ("/workers", "/reset_prefix_cache")
@@ -90,6 +91,7 @@ class AdminRoutes:
 
     async def _set_fault(self, request: Request) -> Response:
         fault = await read_json(request, Fault)
+        check_shots(fault.point, fault.count)
         frame = SetFault(fault.point, fault.count, fault.argument)
         chosen = self.registry.snapshot().workers if fault.worker is None else (self._find(fault.worker),)
         for worker in chosen:
