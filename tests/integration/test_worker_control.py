@@ -108,7 +108,12 @@ def test_a_role_that_was_set_is_told_to_the_next_gateway(tmp_path: Path) -> None
         second.leave()
         third = await connect()
         assert (await third.greet()).worker.role == "prefill"
+        third.say(SetRole(PRESETS["parked"]))
+        await third.inspect()
         third.leave()
+        fourth = await connect()
+        assert (await fourth.greet()).worker.role == "parked"
+        fourth.leave()
 
     run_with_worker(tmp_path, scenario)
 

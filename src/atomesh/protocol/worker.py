@@ -6,7 +6,7 @@ import msgspec
 
 from atomesh.protocol.kv_layout import KVLayout
 
-Role = Literal["prefill", "decode", "unified"]
+Role = Literal["prefill", "decode", "unified", "parked"]
 
 
 class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,17 +45,24 @@ PRESETS: dict[Role, RoleWeights] = {
     "prefill": RoleWeights(prefill=1.0, decode=0.0),
     "decode": RoleWeights(prefill=0.0, decode=1.0),
     "unified": RoleWeights(),
+    "parked": RoleWeights(prefill=0.0, decode=0.0),
 }
 
 
+OFFERED: tuple[Role, ...] = ("prefill", "decode", "unified")
+
+
 def nearest_role(weights: RoleWeights) -> Role:
-    """The preset that `weights` are closest to."""
+    """The preset of the nearest proportion of prefill to decode; parked only for what is offered nothing."""
+    most = max(weights.prefill, weights.decode)
+    if most == 0.0:
+        return "parked"
 
     def distance(role: Role) -> float:
         preset = PRESETS[role]
-        return abs(preset.prefill - weights.prefill) + abs(preset.decode - weights.decode)
+        return abs(preset.prefill - weights.prefill / most) + abs(preset.decode - weights.decode / most)
 
-    return min(PRESETS, key=distance)
+    return min(OFFERED, key=distance)
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

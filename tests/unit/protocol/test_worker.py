@@ -31,3 +31,16 @@ def test_weights_between_presets_go_to_the_nearest():
     assert nearest_role(RoleWeights(prefill=0.9, decode=0.1)) == "prefill"
     assert nearest_role(RoleWeights(prefill=0.2, decode=1.0)) == "decode"
     assert nearest_role(RoleWeights(prefill=0.8, decode=0.9)) == "unified"
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 1000.0])
+def test_what_a_role_is_does_not_depend_on_how_much_is_offered(scale):
+    assert nearest_role(RoleWeights(prefill=scale, decode=0.0)) == "prefill"
+    assert nearest_role(RoleWeights(prefill=0.0, decode=scale)) == "decode"
+    assert nearest_role(RoleWeights(prefill=scale, decode=scale)) == "unified"
+    assert nearest_role(RoleWeights(prefill=0.4 * scale, decode=scale)) == "decode"
+
+
+def test_only_what_is_offered_nothing_is_parked():
+    assert nearest_role(RoleWeights(prefill=0.0, decode=0.0)) == "parked"
+    assert nearest_role(RoleWeights(prefill=1e-9, decode=0.0)) == "prefill"
