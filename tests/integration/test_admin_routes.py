@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from atomesh.clock import MonotonicClock
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
+from atomesh.protocol.fault_points import FAULT_POINTS, MAX_SHOTS
 from atomesh.protocol.frames import Inspect, Inspected, ResetPrefixCache, SetFault, SetRole
 from atomesh.protocol.generation import Timings
 from atomesh.protocol.worker import PRESETS, LoadReport, Role, RoleWeights
@@ -174,6 +175,41 @@ def test_a_role_is_changed_live_and_told_again_to_the_next_life(tmp_path: Path) 
     run(scenario)
 
 
+@pytest.mark.parametrize("body", [{"role": "parked"}, {"weights": {"prefill": 0.0, "decode": 0.0}}])
+def test_a_parked_worker_is_shown_as_such_and_given_nothing(tmp_path: Path, body: object) -> None:
+    async def scenario() -> None:
+        one, other = puppet(tmp_path, "unified"), puppet(tmp_path, "unified", 1)
+        async with mesh(tmp_path, one, other) as made:
+            status, told = await made.ask("POST", "/workers/unified-0/role", body)
+            parked = {"prefill": 0.0, "decode": 0.0}
+            assert (status, told["role"], told["weights"]) == (200, "parked", parked)
+            shown = await made.worker("unified-0")
+            assert (shown["role"], shown["weights"], shown["state"]) == ("parked", parked, "ready")
+            await one.until(lambda told: SetRole(PRESETS["parked"]) in told.asked)
+            for number in (1, 2):
+                answer = made.answer()
+                submit = await other.submitted(number)
+                other.say(submit, 7, 8, 9, finish="length", timings=TIMINGS, cached_tokens=0)
+                assert (await answer)[1]["choices"][0]["token_ids"] == [7, 8, 9]
+            assert one.submits == []
+            await made.ask("POST", "/workers/unified-1/role", {"role": "parked"})
+            status, told = await made.answer()
+            assert (status, told["error"]["type"]) == (503, "service_unavailable_error")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("role", ["parked", "prefill", "decode", "unified"])
+def test_a_worker_is_shown_with_the_role_that_it_says_it_has(tmp_path: Path, role: Role) -> None:
+    async def scenario() -> None:
+        one, other = puppet(tmp_path, role, 1), puppet(tmp_path, "unified")
+        async with mesh(tmp_path, one, other) as made:
+            shown = await made.worker(f"{role}-1")
+            assert (shown["role"], shown["kv_address"]) == (role, one.description.kv_address)
+
+    run(scenario)
+
+
 BAD_ROLES: dict[str, object] = {
     "neither": {},
     "both": {"role": "prefill", "weights": {"prefill": 1.0, "decode": 1.0}},
@@ -318,6 +354,34 @@ def test_faults_only_where_they_are_enabled(tmp_path: Path) -> None:
             assert SetFault("kv_flip_bit", 1) not in p.asked
             assert (await made.ask("POST", "/reset_prefix_cache"))[0] == 200
             await p.until(lambda told: ResetPrefixCache() in told.asked)
+
+    run(scenario)
+
+
+BAD_FAULTS: list[tuple[dict[str, object], str, str]] = [
+    ({"point": "kv_flip_bits"}, "point", "'kv_flip_bits'"),
+    ({"point": "", "count": 0}, "point", "''"),
+    ({"point": "kv_drop_push", "count": -1}, "count", "-1"),
+    ({"point": "kv_drop_push", "count": MAX_SHOTS + 1}, "count", str(MAX_SHOTS)),
+]
+
+
+@pytest.mark.parametrize(("fault", "param", "value"), BAD_FAULTS, ids=str)
+def test_a_fault_that_cannot_be_armed_is_refused_and_told_to_nobody(
+    tmp_path: Path, fault: dict[str, object], param: str, value: str
+) -> None:
+    async def scenario() -> None:
+        one = puppet(tmp_path, "unified")
+        async with mesh(tmp_path, one, enable_faults=True) as made:
+            for target in ({}, {"worker": "unified-0"}):
+                status, body = await made.ask("POST", "/debug/fault", {**fault, **target})
+                error = body["error"]
+                assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+                assert value in error["message"]
+                assert param != "point" or all(point in error["message"] for point in FAULT_POINTS)
+            assert (await made.ask("POST", "/debug/fault", {"point": "step_fail"}))[0] == 200
+            await one.until(lambda told: told.asked)
+            assert one.asked == [SetFault("step_fail", 1)]
 
     run(scenario)
 

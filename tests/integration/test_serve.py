@@ -301,3 +301,18 @@ def test_sigterm_ends_what_takes_too_long_with_an_error_frame(model: Path, tmp_p
         assert not ended_well
         assert served.process.wait(30) == 0
         assert not any(is_alive(pid) for pid in children)
+
+
+@pytest.mark.parametrize(
+    ("transport", "address"), [("tcp", "127.0.0.1:"), pytest.param("auto", "unix:/", marks=pytest.mark.soak)]
+)
+def test_kv_goes_the_way_that_was_chosen(model: Path, tmp_path: Path, transport: str, address: str) -> None:
+    flags = ("--prefill=1", "--decode=1", f"--kv-transport={transport}")
+    with served_process(model, tmp_path, *flags) as served:
+        wait_ready(served)
+        wait_for(lambda: [worker["state"] for worker in served.workers()] == ["ready", "ready"])
+        assert all(worker["kv_address"].startswith(address) for worker in served.workers())
+        answer = served.complete(list(range(10, 110)))
+        assert (answer.status, answer.headers["x-serving-path"]) == (200, "prefill-decode")
+        [decode] = [worker for worker in served.workers() if worker["role"] == "decode"]
+        assert decode["load"]["prompt_tokens"] == 0

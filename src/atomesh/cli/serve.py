@@ -24,6 +24,7 @@ from atomesh.cli.flags import (
     to_argv,
 )
 from atomesh.cli.gateway import admin_token, check_template, http_listener
+from atomesh.cli.kv_address import ChosenTransport, KVTransport, choose_kv_transport, local_kv_listen
 from atomesh.cli.pools import Pools, Seat, choose_pools
 from atomesh.cli.process import log_to_stderr, on_stop_signals
 from atomesh.cli.readiness import ServerAddress, reachable_host, wait_until_ready
@@ -31,6 +32,7 @@ from atomesh.cli.restart_policy import EX_CONFIG
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.cli.socket_directory import socket_directory
 from atomesh.cli.supervisor import ChildSpec, Supervisor
+from atomesh.protocol.address import UnixAddress
 
 STOP_S = 5.0  # beyond the time for draining
 PREFILL_NICENESS = 5  # a gateway without a core of its own runs where prefill does, and goes first there
@@ -45,6 +47,7 @@ def serve(
     prefill: int | None = None,
     decode: int | None = None,
     unified: int | None = None,
+    kv_transport: KVTransport = "auto",
     served_model_name: tuple[str, ...] = (),
     api_key: tuple[str, ...] = (),
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -65,23 +68,31 @@ def serve(
     port
         Port to listen on; 0 for any free one.
     prefill
-        Number of workers that compute prompts and hand their KV to a decode worker; by default 1, and 0 when
-        only --unified is given. All workers share out the cores.
+        Number of workers that compute prompts and hand their KV to a decode worker; by default 1, and 0 where
+        --unified is given. All workers share out the cores.
     decode
-        Number of workers that generate the answers' tokens from there; by default as many as above: 1 or 0.
+        Number of workers that generate the answers' tokens from there; by default 1, and 0 where --unified is
+        given.
     unified
         Number of workers that each do both prefill and decode; by default 0, and 1 on devices whose KV cannot
         be handed over.
+    kv_transport
+        How KV moves between the workers: shm is shared memory, tcp a socket on loopback; auto is shm where
+        the system has it, else tcp.
     served_model_name
         Name of the model for clients; repeat for further names. By default the model's own.
     api_key
         Key that clients must send as a Bearer token; repeat for several. ATOMESH_API_KEYS, separated by
-        commas, adds to them.
+        commas, adds to them; without any, everybody may ask.
     json
         Write one JSON document to stdout, once ready, instead of text.
     """
     log_to_stderr(process.log_level)
-    pools = choose_pools(prefill, decode, unified, can_hand_over=engine.device == "cpu")
+    can_hand_over = engine.device == "cpu"
+    pools = choose_pools(prefill, decode, unified, can_hand_over=can_hand_over)
+    transport = choose_kv_transport(kv_transport, can_hand_over=can_hand_over)
+    if pools.total == 1:  # nobody is there to hand KV to
+        transport = "off"
     check_threads(engine.threads)
     engine.to_options(engine.threads)
     check_template(gateway.chat_template)
@@ -91,9 +102,9 @@ def serve(
     listener = http_listener(host, port)
     server = ServerAddress(reachable_host(host), listener.getsockname()[1], next(iter(keys), None), operator)
     with socket_directory() as sockets:
-        flags = _Flags(model, served_model_name, keys, engine, gateway, process)
+        flags = _Flags(model, served_model_name, keys, engine, gateway, process, transport)
         workers = _workers(flags, pools, sockets)
-        addresses = [f"unix:{_socket(sockets, seat)}" for seat in pools.seats]
+        addresses = [str(_socket(sockets, seat)) for seat in pools.seats]
         specs = [_gateway(flags, addresses, listener), *workers]
         return asyncio.run(_supervise(specs, listener, server, json))
 
@@ -106,6 +117,7 @@ class _Flags:
     engine: EngineFlags
     gateway: GatewayFlags
     process: ProcessFlags
+    kv_transport: ChosenTransport
 
 
 def _gateway(flags: _Flags, workers: list[str], listener: socket.socket) -> ChildSpec:
@@ -139,9 +151,11 @@ def _workers(flags: _Flags, pools: Pools, sockets: Path) -> list[ChildSpec]:
 
 
 def _worker_words(flags: _Flags, seat: Seat, sockets: Path) -> list[str]:
+    address = _socket(sockets, seat)
     return [
         *([flags.model] if flags.model is not None else []),
-        f"--listen=unix:{_socket(sockets, seat)}",
+        f"--listen={address}",
+        f"--kv-listen={local_kv_listen(flags.kv_transport, address)}",
         f"--role={seat.role}",
         f"--worker-id={seat.worker_id}",
         "--drain-timeout=1",
@@ -152,15 +166,15 @@ def _worker_words(flags: _Flags, seat: Seat, sockets: Path) -> list[str]:
 
 
 def _place(pools: Pools, seat: Seat, share: CoreShare) -> list[str]:
-    """A worker alone needs neither cores of its own nor a way to hand KV over."""
+    """A worker alone needs no cores of its own."""
     if pools.total == 1:
-        return ["--kv-listen=off"]
+        return []
     yields = [f"--niceness={PREFILL_NICENESS}"] if seat.role == "prefill" else []
     return [*(f"--cores={core}" for core in share), *yields]
 
 
-def _socket(sockets: Path, seat: Seat) -> Path:
-    return sockets / f"{seat.worker_id}.sock"
+def _socket(sockets: Path, seat: Seat) -> UnixAddress:
+    return UnixAddress(str(sockets / f"{seat.worker_id}.sock"))
 
 
 async def _supervise(

@@ -53,6 +53,15 @@ class PoolMemory:
         return number * self.block_bytes
 
 
+def can_share_memory() -> bool:
+    """Whether this system gives pools that peers may map."""
+    fd = _create_file(mmap.PAGESIZE)
+    if fd is None:
+        return False
+    os.close(fd)
+    return True
+
+
 def _create_file(size: int) -> int | None:
     if sys.platform != "linux":
         return None

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from atomesh.kv_transfer.pool_memory import PoolMemory
+from atomesh.kv_transfer.pool_memory import PoolMemory, can_share_memory
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="memfds are Linux's")
 
@@ -79,3 +79,10 @@ def test_a_sandbox_may_forbid_memfds(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "memfd_create", forbidden)
     assert PoolMemory(4, 1000).fd is None
+    assert not can_share_memory()
+
+
+def test_whether_memory_can_be_shared_is_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_share_memory() is (sys.platform == "linux")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not can_share_memory()

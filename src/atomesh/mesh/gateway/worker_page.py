@@ -37,6 +37,7 @@ def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot]) -> dict
         **({"role": None, "weights": None} if told is None else describe_weights(worker.weights)),
         "pid": None if told is None else told.pid,
         "address": worker.address,
+        "kv_address": None if told is None else told.kv_address,
         "state": worker.state,
         "incarnation": None if told is None else told.incarnation,
         "model": worker.model_name,
