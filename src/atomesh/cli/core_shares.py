@@ -42,9 +42,27 @@ def check_threads(threads: int | None) -> None:
         )
 
 
+def check_cores(cores: Sequence[int]) -> None:
+    """Raises ConfigurationError for a core that this process may not run on."""
+    if not hasattr(os, "sched_getaffinity"):
+        return
+    allowed = os.sched_getaffinity(0)
+    for core in cores:
+        if core not in allowed:
+            raise ConfigurationError(f"--cores is {core}; it must be one of {_ranges(sorted(allowed))}")
+
+
 def share_cores(cores: Sequence[int], workers: int) -> list[CoreShare]:
     """Neighbouring cores for each worker, sizes differing by one at most; too few cores are shared."""
     if workers >= len(cores):
         return [(cores[index % len(cores)],) for index in range(workers)]
     edges = [len(cores) * index // workers for index in range(workers + 1)]
     return [tuple(cores[start:end]) for start, end in pairwise(edges)]
+
+
+def _ranges(cores: Sequence[int]) -> str:
+    """0-3, 8, 10-11."""
+    starts = [core for core in cores if core - 1 not in cores]
+    ends = [core for core in cores if core + 1 not in cores]
+    pairs = zip(starts, ends, strict=True)
+    return ", ".join(str(start) if start == end else f"{start}-{end}" for start, end in pairs)

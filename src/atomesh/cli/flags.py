@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _OPTIONS = EngineOptions()
 
 MAX_DRAIN_S = 86_400
+MIN_KV_LEASE_S = 0.1
+MAX_KV_LEASE_S = 86_400
+MIN_BODY_BYTES = 2**10
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -59,10 +62,17 @@ class EngineFlags:
     chunked_prefill: bool = True
     """Compute long prompts in chunks between the tokens of running answers."""
     kv_lease: float = DEFAULT_KV_LEASE_S
-    """Seconds that KV waits to be taken over by another worker; a hand-off without progress ends after a
-    third of them."""
+    """Seconds (0.1 to 86400) that KV waits to be taken over by another worker; a hand-off without progress
+    ends after a third of them."""
     threads: int | None = None
     """Threads of each worker's arithmetic; by default one for each core that it may use."""
+
+    def __post_init__(self) -> None:
+        if not MIN_KV_LEASE_S <= self.kv_lease <= MAX_KV_LEASE_S:
+            raise ConfigurationError(
+                f"--kv-lease is {self.kv_lease:g} s; it must lie between {MIN_KV_LEASE_S:g} and "
+                f"{MAX_KV_LEASE_S} s, a day"
+            )
 
     def to_options(self, threads: int | None) -> EngineOptions:
         """Raises ConfigurationError for a value out of range."""
@@ -85,7 +95,7 @@ class EngineFlags:
 @dataclass(frozen=True, kw_only=True)
 class GatewayFlags:
     chat_template: Path | None = None
-    """A Jinja file to use instead of the model's own chat template."""
+    """Jinja file with the chat template; by default the model's own."""
     admin_token_file: Path | None = None
     """File with the token for the admin routes. ATOMESH_ADMIN_TOKEN goes before it; without either, one is
     made in ATOMESH_HOME/admin-token."""
@@ -103,6 +113,10 @@ class GatewayFlags:
 
     def __post_init__(self) -> None:
         check_drain_timeout(self.drain_timeout)
+        if self.max_body < MIN_BODY_BYTES:
+            raise ConfigurationError(
+                f"--max-body is {self.max_body} bytes; it must be at least {format_size(MIN_BODY_BYTES)}"
+            )
 
 
 @Parameter(name="*", group=Group("Process", sort_key=3))

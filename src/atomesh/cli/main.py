@@ -4,7 +4,7 @@ import re
 import sys
 from dataclasses import fields
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 
 from atomesh import __version__
 from atomesh.cli.refusal_pipe import refuse
@@ -21,6 +21,7 @@ COMMANDS = {
 }
 
 MODEL_IS_POSITIONAL = ("serve", "worker")
+EX_USAGE = 2  # as of argparse and getopt: the command line cannot be read
 
 
 def _show_default(value: object) -> str | None:
@@ -33,6 +34,8 @@ app = App(
     help="Serve large language models with prefill and decode apart.",
     version=__version__,
     result_action="return_value",
+    print_error=False,
+    exit_on_error=False,
     default_parameter=Parameter(negative_iterable=(), show_default=_show_default),
 )
 for _order, (_name, _help) in enumerate(COMMANDS.items()):
@@ -49,9 +52,18 @@ def main() -> None:
         if not refuse(message):
             print(f"atomesh: {message}", file=sys.stderr)
         sys.exit(EX_CONFIG)
+    except CycloptsError as error:
+        print(f"atomesh: {in_one_line(error)}", file=sys.stderr)
+        sys.exit(EX_USAGE)
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def in_one_line(error: CycloptsError) -> str:
+    """What cannot be read of the command line, and where it is explained."""
+    command = " ".join(("atomesh", *(error.command_chain or ())))
+    return f"{' '.join(str(error).split())} See {command} --help."
 
 
 def in_flags(error: ConfigurationError) -> str:

@@ -48,10 +48,11 @@ def choose_pools(
 ) -> Pools:
     """None where the user said nothing: the other half of a pair is one worker, all the rest are none.
 
-    `can_hand_over`: whether workers here can move KV to each other; else one unified worker is the default.
+    `can_hand_over`: whether workers here can move KV to each other; else every worker is a unified one.
     Raises ConfigurationError when nobody would prefill, or nobody decode.
     """
-    if prefill is None and decode is None and unified is None:
+    asked = {"prefill": prefill, "decode": decode, "unified": unified}
+    if not any(count is not None for count in asked.values()):
         return PAIR if can_hand_over else ALONE
     half = 0 if unified else 1
     if prefill is None:
@@ -59,16 +60,25 @@ def choose_pools(
     if decode is None:
         decode = half if prefill else 0
     pools = Pools(prefill, decode, unified or 0)
-    _check(pools)
+    _check(pools, " ".join(f"--{role} {count}" for role, count in asked.items() if count is not None))
+    if not can_hand_over and pools.total > pools.unified:
+        raise ConfigurationError(
+            f"--prefill {prefill} --decode {decode}: KV on this device cannot be handed over yet; "
+            f"write --unified {pools.total}, or --device cpu"
+        )
     return pools
 
 
-def _check(pools: Pools) -> None:
-    asked = f"--prefill {pools.prefill} --decode {pools.decode} --unified {pools.unified}"
-    if min(pools.prefill, pools.decode, pools.unified) < 0 or pools.total > MAX_WORKERS:
-        raise ConfigurationError(f"{asked}: none may be negative, all together at most {MAX_WORKERS}")
-    if not pools.unified and not (pools.prefill and pools.decode):
-        missing = "decode" if pools.prefill else "prefill"
+def _check(pools: Pools, asked: str) -> None:
+    if min(pools.prefill, pools.decode, pools.unified) < 0:
+        raise ConfigurationError(f"{asked}: no number of workers is negative; write 0 or more")
+    if pools.total > MAX_WORKERS:
         raise ConfigurationError(
-            f"{asked} leaves nobody to {missing}: ask for one worker of each, or a unified one"
+            f"{asked} makes {pools.total} workers; the most is {MAX_WORKERS}: ask for fewer"
+        )
+    lacking = [role for role, count in (("prefill", pools.prefill), ("decode", pools.decode)) if not count]
+    if lacking and not pools.unified:
+        remedy = " ".join(f"--{role} 1" for role in lacking)
+        raise ConfigurationError(
+            f"{asked} leaves nobody to {' or '.join(lacking)}: write {remedy}, or --unified 1"
         )

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from atomesh.byte_size import format_size
 from atomesh.cli import environment
 from atomesh.cli.compute_share import claim_cores
-from atomesh.cli.core_shares import check_threads
+from atomesh.cli.core_shares import check_cores, check_threads
 from atomesh.cli.flags import (
     ENGINE_DEFAULTS,
     PROCESS_DEFAULTS,
@@ -76,8 +76,8 @@ def worker(
     listen
         Where to listen: HOST:PORT or unix:PATH.
     role
-        What this worker is offered at first; unified is both prefill and decode. The operator can change it
-        while it runs.
+        What this worker is offered at first; unified is both prefill and decode, parked neither. The operator
+        can change it while it runs.
     kv_listen
         Where other workers hand KV over: unix:PATH through shared memory, HOST:PORT over TCP, or off. By
         default beside --listen, on a free port or at PATH.kv.
@@ -86,7 +86,7 @@ def worker(
     worker_id
         Name of this worker; by default where it listens.
     cores
-        Core to run on, repeated for several; by default all that this process may use.
+        Number of a core to run on, repeated for several; by default all that this process may use.
     drain_timeout
         Seconds that running requests get to finish after SIGTERM.
     """
@@ -95,6 +95,7 @@ def worker(
     log_to_stderr(process.log_level)
     address = parse_address(listen)
     check_drain_timeout(drain_timeout)
+    check_cores(cores)
     check_threads(engine.threads)
     threads = claim_cores(cores, engine.threads, niceness)
     secret = cluster_secret(process.secret_file, environment.home())

@@ -35,3 +35,12 @@ def test_threads_are_as_many_as_there_are_cores_at_most(monkeypatch: pytest.Monk
     for threads in (0, -1, 3):
         with pytest.raises(ConfigurationError, match=f"--threads is {threads}; .* between 1 and 2"):
             core_shares.check_threads(threads)
+
+
+def test_a_core_is_one_that_this_process_may_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 8, 10, 11}, raising=False)
+    core_shares.check_cores(())
+    core_shares.check_cores((8, 11))
+    for core in (3, -1, 12):
+        with pytest.raises(ConfigurationError, match=f"--cores is {core}; it must be one of 0-2, 8, 10-11$"):
+            core_shares.check_cores((0, core))

@@ -84,6 +84,20 @@ def test_a_key_that_could_not_be_handed_on_is_refused(key: str) -> None:
         api_keys((key,))
 
 
+@pytest.mark.parametrize("seconds", ["-1", "0", "0.05", "nan", "inf", "86401"])
+def test_a_lease_is_neither_over_at_once_nor_endless(seconds: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"--kv-lease is {seconds} s; it must lie between 0.1 and 86400"
+    ):
+        parse(f"--kv-lease={seconds}")
+
+
+def test_a_body_has_room_for_a_request() -> None:
+    with pytest.raises(ConfigurationError, match="--max-body is 1023 bytes; it must be at least 1KiB"):
+        parse("--max-body=1023")
+    assert parse("--max-body=1KiB")[1].max_body == 1024
+
+
 @pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "86401"])
 def test_a_time_for_draining_is_neither_negative_nor_endless(seconds: str) -> None:
     with pytest.raises(ConfigurationError, match=f"--drain-timeout is {seconds} s"):

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,128 @@ def test_the_model_is_no_flag(
 ) -> None:
     assert run(monkeypatch, *words) == 78
     assert f"atomesh {words[0]} MODEL" in capsys.readouterr().err
+
+
+def flags_in_help(text: str) -> dict[str, str]:
+    """What a help page that is wide enough says of each flag: one line."""
+    lines = (line.strip("│* ") for line in text.splitlines())
+    return {line.split()[0]: line for line in lines if line.startswith("--")}
+
+
+SAYS_DEFAULT = re.compile(
+    r"\[default: |by default|without (either|any)|repeat for several|\[required\]", re.I
+)
+SAYS_UNIT = re.compile(
+    r"seconds|tokens|sequences|number of (workers|a core)|threads|port to|\bsize\b", re.IGNORECASE
+)
+NUMBERS = {int, float, int | None, tuple[int, ...]}
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "gateway"])
+def test_every_flag_has_its_meaning_its_default_and_its_unit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    run(monkeypatch, command, "--help")
+    told = flags_in_help(capsys.readouterr().out)
+    shown = [
+        argument
+        for argument in cli.app[command].assemble_argument_collection()
+        if argument.show and argument.name.startswith("--")
+    ]
+    assert len(shown) >= 15
+    for argument in shown:
+        line = told[argument.name]
+        assert len(line.split()) >= 5, line
+        assert SAYS_DEFAULT.search(line), line
+        assert argument.hint not in NUMBERS or SAYS_UNIT.search(line), line
+
+
+BAD_WORDS: list[tuple[str, int, str]] = [
+    (
+        "serve --prefill=0 --decode=1",
+        78,
+        "--prefill 0 --decode 1 leaves nobody to prefill: write --prefill 1, or --unified 1",
+    ),
+    (
+        "serve --unified 0",
+        78,
+        "--unified 0 leaves nobody to prefill or decode: write --prefill 1 --decode 1, or --unified 1",
+    ),
+    ("serve --prefill -1", 78, "--prefill -1: no number of workers is negative; write 0 or more"),
+    (
+        "serve --prefill 2 --decode 2 --unified 100",
+        78,
+        "--prefill 2 --decode 2 --unified 100 makes 104 workers; the most is 64: ask for fewer",
+    ),
+    (
+        "serve --prefill one",
+        2,
+        'Invalid value for --prefill: unable to convert "one" into int. See atomesh serve --help.',
+    ),
+    ("serve --prefil 1", 2, "Unknown option: --prefil. Did you mean --prefill? See atomesh serve --help."),
+    (
+        "serve --kv-transport=rdma",
+        2,
+        'Invalid value "rdma" for --kv-transport. Choose from: "auto", "shm", "tcp". '
+        "See atomesh serve --help.",
+    ),
+    (
+        "serve --device=cuda --prefill=1",
+        78,
+        "--prefill 1 --decode 1: KV on this device cannot be handed over yet; write --unified 2, or "
+        "--device cpu",
+    ),
+    (
+        "serve --device=cuda --kv-transport=shm",
+        78,
+        "--kv-transport is shm, and KV on this device cannot be handed over yet; leave --kv-transport out, "
+        "or write --device cpu",
+    ),
+    ("serve --kv-lease=-1", 78, "--kv-lease is -1 s; it must lie between 0.1 and 86400 s, a day"),
+    ("serve --max-body=0", 78, "--max-body is 0 bytes; it must be at least 1KiB"),
+    ("serve --drain-timeout=-1", 78, "--drain-timeout is -1 s; it must lie between 0 and 86400 s, a day"),
+    ("serve --max-num-seqs=0", 78, "--max-num-seqs is 0; it must be at least 1"),
+    ("serve --port=70000", 78, "--port is 70000; it must lie between 0 and 65535, 0 for any free one"),
+    (
+        "serve --host=",
+        78,
+        "--host is empty; write an address of this machine, or 0.0.0.0 for all that it has",
+    ),
+    (
+        "worker --role=leader",
+        2,
+        'Invalid value "leader" for --role. Choose from: "prefill", "decode", "unified", "parked". '
+        "See atomesh worker --help.",
+    ),
+    ("worker --kv-lease=0", 78, "--kv-lease is 0 s; it must lie between 0.1 and 86400 s, a day"),
+    ("worker --listen=here", 78, "the address is 'here'; write HOST:PORT or unix:PATH"),
+    (
+        "worker --block-size=17",
+        2,
+        'Invalid value "17" for --block-size. Choose from: 16, 32. See atomesh worker --help.',
+    ),
+    ("gateway", 2, 'Command "gateway" parameter --worker requires an argument. See atomesh gateway --help.'),
+    ("gateway --worker=there", 78, "the address is 'there'; write HOST:PORT or unix:PATH"),
+    ("bake", 2, 'Unknown command "bake". Available commands: serve, chat, bench, models, worker, gateway.'),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "message"), BAD_WORDS, ids=[words for words, _, _ in BAD_WORDS])
+def test_what_cannot_be_is_one_line_with_value_limit_and_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, status: int, message: str
+) -> None:
+    monkeypatch.setattr("atomesh.cli.worker.end_on_sigterm", lambda: None)
+    assert run(monkeypatch, *words.split()) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"atomesh: {message}")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_core_that_is_not_ours_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("atomesh.cli.worker.end_on_sigterm", lambda: None)
+    assert run(monkeypatch, "worker", "--cores=100000") == 78
+    assert capsys.readouterr().err.startswith("atomesh: --cores is 100000; it must be one of ")

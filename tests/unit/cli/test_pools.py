@@ -26,24 +26,48 @@ def test_what_is_not_said_follows_from_what_is(
 
 def test_where_kv_cannot_be_handed_over_one_worker_does_both() -> None:
     assert choose_pools(None, None, None, can_hand_over=False) == Pools(unified=1)
-    assert choose_pools(1, None, None, can_hand_over=False) == Pools(prefill=1, decode=1)
+    assert choose_pools(None, None, 2, can_hand_over=False) == Pools(unified=2)
+    with pytest.raises(ConfigurationError, match=r"^--prefill 1 --decode 1: KV .*; write --unified 2, or"):
+        choose_pools(1, None, None, can_hand_over=False)
 
 
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        ((0, 1, None), "leaves nobody to prefill"),
-        ((1, 0, None), "leaves nobody to decode"),
-        ((None, None, 0), "leaves nobody to prefill"),
-        ((-1, 1, 1), "none may be negative"),
-        ((1, 1, 63), "at most 64"),
+        (
+            (0, 1, None),
+            "--prefill 0 --decode 1 leaves nobody to prefill: write --prefill 1, or --unified 1",
+        ),
+        (
+            (1, 0, None),
+            "--prefill 1 --decode 0 leaves nobody to decode: write --decode 1, or --unified 1",
+        ),
+        (
+            (None, None, 0),
+            "--unified 0 leaves nobody to prefill or decode: write --prefill 1 --decode 1, or --unified 1",
+        ),
+        (
+            (0, None, None),
+            "--prefill 0 leaves nobody to prefill or decode: write --prefill 1 --decode 1, or --unified 1",
+        ),
+        (
+            (-1, 1, 1),
+            "--prefill -1 --decode 1 --unified 1: no number of workers is negative; write 0 or more",
+        ),
+        ((None, None, -2), "--unified -2: no number of workers is negative; write 0 or more"),
+        (
+            (1, 1, 63),
+            "--prefill 1 --decode 1 --unified 63 makes 65 workers; the most is 64: ask for fewer",
+        ),
+        ((None, 64, None), "--decode 64 makes 65 workers; the most is 64: ask for fewer"),
     ],
 )
 def test_pools_that_cannot_serve_are_refused(
     asked: tuple[int | None, int | None, int | None], complaint: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=complaint):
+    with pytest.raises(ConfigurationError) as caught:
         choose_pools(*asked)
+    assert caught.value.message == complaint
 
 
 def test_each_worker_has_a_seat() -> None:
