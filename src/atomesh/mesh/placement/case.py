@@ -33,7 +33,7 @@ def _waste_price(inputs: PlacementInputs, seats: Sequence[Seat]) -> float:
     own_s = queued_s = 0.0
     for seat in seats:
         own_s += seat.step.prefill_s(inputs.request.num_prompt_tokens, 0)
-        queued_s += seat.step.token_s * seat.queued_tokens + seat.step.quadratic_s * seat.queued_quadratic
+        queued_s += seat.queued_s
     if own_s <= 0.0:
         return 0.0
     return min(inputs.weights.waste * queued_s / own_s, inputs.weights.most_waste)

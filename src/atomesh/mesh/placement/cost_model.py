@@ -1,23 +1,133 @@
 """What the mesh learns of its workers' speed: from steps and transfers that they measured."""
 
-from atomesh.mesh.placement.costs import PRIOR_COSTS, Costs
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TypeVar
+
+from atomesh.mesh.placement.costs import CHUNK_TOKENS, PRIOR_LINK, PRIOR_STEP, Costs, LinkCosts, StepCosts
+from atomesh.mesh.placement.linear_fit import LinearFit
 from atomesh.protocol.step_sample import StepSample
+
+MAX_WORKERS = 4096
+MAX_LINKS = 16_384
+SOLVE_EVERY = 32  # samples, once there are so many; before that whenever their number has doubled
+_DECODE_ONLY, _WITH_PREFILL = 0, 1
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class _Worker:
+    model: str = ""
+    fit: LinearFit | None = None
+    costs: StepCosts | None = None
+    chunk_tokens: int = 0
+
+
+@dataclass(slots=True)
+class _Link:
+    fit: LinearFit = field(default_factory=lambda: LinearFit(_link_row(PRIOR_LINK)))
+    costs: LinkCosts = PRIOR_LINK
 
 
 class CostModel:
-    """Owned by a shell; decisions get the frozen `view()`."""
+    """Owned by a shell; decisions get the frozen `view()`. Samples that make no sense are ignored."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, _Worker] = {}
+        self._links: dict[tuple[str, str], _Link] = {}
+        self._view: Costs | None = None
 
     def introduce(self, incarnation: str, model: str) -> None:
         """Until it is measured, a worker is expected to be as fast as the others of its model."""
+        self._worker(incarnation).model = model
+        self._view = None
 
     def observe_step(self, incarnation: str, sample: StepSample) -> None:
         """One step of a worker."""
+        features = (
+            1.0,
+            sample.prefill_tokens,
+            sample.prefill_quadratic,
+            sample.context_tokens,
+            sample.batch,
+        )
+        if not _makes_sense(sample.seconds, features):
+            return
+        worker = self._worker(incarnation)
+        if worker.fit is None:
+            worker.fit = LinearFit(self._typical(worker.model).row, kinds=2)
+        worker.fit.add(features, sample.seconds, _WITH_PREFILL if sample.prefill_tokens else _DECODE_ONLY)
+        worker.chunk_tokens = max(worker.chunk_tokens, sample.prefill_tokens)
+        if _is_due(worker.fit):
+            worker.costs = StepCosts.from_row(worker.fit.solve(), worker.chunk_tokens or CHUNK_TOKENS)
+            self._view = None
 
     def observe_transfer(self, sender: str, receiver: str, num_bytes: int, seconds: float) -> None:
         """KV that went from one worker to another."""
+        features = (1.0, float(num_bytes))
+        if not _makes_sense(seconds, features):
+            return
+        link = self._links.setdefault((sender, receiver), _Link())
+        _keep_youngest(self._links, MAX_LINKS)
+        link.fit.add(features, seconds)
+        if _is_due(link.fit):
+            link.costs = LinkCosts(*link.fit.solve())
+            self._view = None
 
     def forget(self, incarnation: str) -> None:
         """The worker is gone."""
+        self._workers.pop(incarnation, None)
+        for pair in [pair for pair in self._links if incarnation in pair]:
+            del self._links[pair]
+        self._view = None
 
     def view(self) -> Costs:
-        return PRIOR_COSTS
+        if self._view is None:
+            self._view = Costs(
+                steps={name: one.costs or self._typical(one.model) for name, one in self._workers.items()},
+                links={pair: link.costs for pair, link in self._links.items()},
+                default_link=_mean_link([link.costs for link in self._links.values()]),
+            )
+        return self._view
+
+    def _worker(self, incarnation: str) -> _Worker:
+        worker = self._workers.setdefault(incarnation, _Worker())
+        _keep_youngest(self._workers, MAX_WORKERS)
+        return worker
+
+    def _typical(self, model: str) -> StepCosts:
+        """What the model's measured workers cost on average; the prior while there are none."""
+        measured = [one.costs for one in self._workers.values() if one.model == model and one.costs]
+        if not measured:
+            return PRIOR_STEP
+        chunk_tokens = max(one.chunk_tokens for one in measured)
+        return StepCosts.from_row(_means(one.row for one in measured), chunk_tokens)
+
+
+def _makes_sense(seconds: float, features: Iterable[float]) -> bool:
+    return isfinite(seconds) and seconds > 0.0 and all(isfinite(f) and f >= 0 for f in features)
+
+
+def _is_due(fit: LinearFit) -> bool:
+    count = fit.num_samples
+    return count % SOLVE_EVERY == 0 if count >= SOLVE_EVERY else count & (count - 1) == 0
+
+
+def _keep_youngest(entries: dict[K, V], limit: int) -> None:
+    while len(entries) > limit:
+        del entries[next(iter(entries))]
+
+
+def _link_row(costs: LinkCosts) -> tuple[float, ...]:
+    return costs.latency_s, costs.byte_s
+
+
+def _mean_link(measured: list[LinkCosts]) -> LinkCosts:
+    return LinkCosts(*_means(map(_link_row, measured))) if measured else PRIOR_LINK
+
+
+def _means(rows: Iterable[tuple[float, ...]]) -> list[float]:
+    columns = list(zip(*rows, strict=True))
+    return [sum(column) / len(column) for column in columns]

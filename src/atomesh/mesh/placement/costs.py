@@ -1,40 +1,59 @@
 """What steps and transfers cost, in seconds: a frozen view of the cost model, for decisions to read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+CHUNK_TOKENS = 512  # of a worker whose steps have shown nothing else yet
 
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
     """A step takes `fixed_s`, and more for each prompt token that it computes, each of Σ(n² − m²), each
-    token that a decoding sequence attends to, and each decoding sequence."""
+    token that a decoding sequence attends to, and each decoding sequence.
+
+    It computes at most `chunk_tokens` of prompts.
+    """
 
     fixed_s: float
     token_s: float
     quadratic_s: float
     context_s: float
     sequence_s: float
+    chunk_tokens: int = CHUNK_TOKENS
+
+    @property
+    def row(self) -> tuple[float, float, float, float, float]:
+        return self.fixed_s, self.token_s, self.quadratic_s, self.context_s, self.sequence_s
+
+    @classmethod
+    def from_row(cls, row: Sequence[float], chunk_tokens: int) -> "StepCosts":
+        fixed_s, token_s, quadratic_s, context_s, sequence_s = row
+        return cls(fixed_s, token_s, quadratic_s, context_s, sequence_s, chunk_tokens)
+
+    def num_chunks(self, num_tokens: int) -> int:
+        """The steps that so many prompt tokens take."""
+        return -(-num_tokens // self.chunk_tokens)
 
     def prefill_s(self, num_tokens: int, cached: int) -> float:
-        """C(n, m): a prompt of `num_tokens`, the first `cached` of which need not be computed."""
-        return (
-            self.fixed_s
-            + self.token_s * (num_tokens - cached)
-            + self.quadratic_s * (num_tokens * num_tokens - cached * cached)
+        """C(n, m): a prompt of `num_tokens`, the first `cached` of which need not be computed.
+
+        The sum of c0 + A(n − m) + B(n² − m²) over its chunks, of which only c0 adds up.
+        """
+        return self.fixed_s * self.num_chunks(num_tokens - cached) + self.tokens_s(num_tokens, cached)
+
+    def tokens_s(self, num_tokens: int, cached: int) -> float:
+        """As `prefill_s`, in steps that are made anyway."""
+        return self.token_s * (num_tokens - cached) + self.quadratic_s * (
+            num_tokens * num_tokens - cached * cached
         )
 
     def decode_s(self, context_tokens: float, batch: float) -> float:
         """A step of `batch` sequences that attend to `context_tokens` between them."""
-        return self.fixed_s + self.context_s * context_tokens + self.sequence_s * batch
+        return self.fixed_s + self.decoding_s(context_tokens, batch)
 
-    def scaled(self, factor: float) -> "StepCosts":
-        return StepCosts(
-            self.fixed_s * factor,
-            self.token_s * factor,
-            self.quadratic_s * factor,
-            self.context_s * factor,
-            self.sequence_s * factor,
-        )
+    def decoding_s(self, context_tokens: float, batch: float) -> float:
+        """As `decode_s`, in a step that is made anyway."""
+        return self.context_s * context_tokens + self.sequence_s * batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """A worker as one request would find it: its load and its share of the prompt, in the units of the costs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.cluster.snapshot import WorkerSnapshot, can_hand_off
 from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.mesh.placement.costs import StepCosts
 from atomesh.mesh.placement.inputs import PlacementInputs
@@ -35,6 +35,16 @@ class Seat:
     fetch_s: float = 0.0
 
     @property
+    def queued_s(self) -> float:
+        """What the prompts take that are still to be computed here."""
+        step, tokens = self.step, self.queued_tokens
+        return (
+            step.fixed_s * step.num_chunks(tokens)
+            + step.token_s * tokens
+            + step.quadratic_s * self.queued_quadratic
+        )
+
+    @property
     def ready_tokens(self) -> int:
         """Tokens of the prompt that need not be computed."""
         return self.cached_tokens + self.host_tokens + self.fetched_tokens
@@ -44,15 +54,15 @@ def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
     request, load, description = inputs.request, worker.load, worker.description
     match = inputs.matches.get(worker.incarnation, NOTHING)
     usable = max(request.num_prompt_tokens - 1, 0)  # the last token is computed in any case
-    device = min(match.device * request.block_size, usable)
     layout = None if description is None else description.kv_layout
     block_size = request.block_size if description is None else description.model.block_size
+    device = min(match.device * block_size, usable)
     held = load.total_blocks - load.free_blocks - load.cached_blocks
     return Seat(
         worker=worker,
         step=inputs.costs.step(worker.incarnation),
         cached_tokens=device,
-        host_tokens=min(match.total * request.block_size, usable) - device,
+        host_tokens=min(match.total * block_size, usable) - device,
         queued_tokens=worker.prefill_tokens,
         queued_quadratic=worker.prefill_quadratic,
         batch=_decoding(worker),
@@ -64,6 +74,29 @@ def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
 
 def best_cached(seats: Sequence[Seat]) -> int:
     return max((seat.cached_tokens + seat.host_tokens for seat in seats), default=0)
+
+
+def with_fetches(seats: Sequence[Seat], inputs: PlacementInputs) -> list[Seat]:
+    """Each seat that gets more of the prompt sooner from the best holder than by computing it, with that."""
+    if not inputs.rules.may_fetch or not seats:
+        return list(seats)
+    holder = max(seats, key=lambda seat: seat.cached_tokens)
+    return [_with_fetch(seat, holder, inputs) for seat in seats]
+
+
+def _with_fetch(seat: Seat, holder: Seat, inputs: PlacementInputs) -> Seat:
+    tokens = holder.cached_tokens - seat.cached_tokens - seat.host_tokens
+    if tokens <= 0 or not can_hand_off(holder.worker, seat.worker):
+        return seat
+    link = inputs.costs.link(holder.worker.incarnation, seat.worker.incarnation)
+    fetch_s = link.transfer_s(tokens * seat.token_bytes)
+    num_tokens = inputs.request.num_prompt_tokens
+    saved_s = seat.step.prefill_s(num_tokens, seat.ready_tokens) - seat.step.prefill_s(
+        num_tokens, holder.cached_tokens
+    )
+    if fetch_s >= saved_s:
+        return seat
+    return replace(seat, fetched_tokens=tokens, fetch_from=holder.worker, fetch_s=fetch_s)
 
 
 def _decoding(worker: WorkerSnapshot) -> int:

@@ -22,11 +22,8 @@ class Policy(Protocol):
         ...
 
 
-class Everyone:
-    """All are nominees, and the sum of counts decides."""
+class Counting:
+    """What policies that measure nothing have in common: counts decide where they leave a choice."""
 
     scorers = "work"
-    stays_whole = False
-
-    def nominate(self, seats: Sequence[Seat], _case: Case) -> Sequence[Seat]:
-        return seats
+    stays_whole = True

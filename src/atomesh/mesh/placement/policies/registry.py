@@ -1,4 +1,4 @@
-"""Every policy by name; imported on use."""
+"""Every policy by name; imported on use. A new one is a file, and a line here."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -10,35 +10,49 @@ from atomesh.mesh.placement.policies.policy import Policy
 _HERE = "atomesh.mesh.placement.policies"
 
 POLICIES: Mapping[str, str] = {
-    "least_work": f"{_HERE}.policy:Everyone",
+    "kv_aware": f"{_HERE}.kv_aware:KVAware",
+    "least_work": f"{_HERE}.least_work:LeastWork",
+    "round_robin": f"{_HERE}.round_robin:RoundRobin",
+    "random": f"{_HERE}.random_choice:RandomChoice",
+    "power_of_two": f"{_HERE}.power_of_two:PowerOfTwo",
+    "prefix_hash": f"{_HERE}.prefix_hash:PrefixHash",
+    "cache_aware": f"{_HERE}.cache_aware:CacheAware",
+    "session": f"{_HERE}.session:Session",
 }
-DEFAULT_POLICY = "least_work"
+DEFAULT_POLICY = "kv_aware"
+# What decode workers follow where only a policy with affinity is named: it is prefill that has use for that.
+_COUNTERPARTS = {"prefix_hash": "least_work", "cache_aware": "least_work", "session": "least_work"}
 
 
 class PolicySet:
     """One model's policies, each made when it is first asked for and kept with its state."""
 
-    def __init__(self, prefill: str = DEFAULT_POLICY, decode: str | None = None) -> None:
+    def __init__(self, prefill: str = DEFAULT_POLICY, decode: str = "") -> None:
         """`prefill` and `decode` are what a pool follows when a request names no policy.
 
-        Without `decode`, decode workers follow the counterpart of `prefill`.
+        Without `decode`, decode workers follow the counterpart of `prefill`. Raises InvalidRequestError for
+        the name of no policy.
         """
-        self._defaults: dict[Stage, str] = {"prefill": prefill, "decode": decode or prefill}
+        check_policy(prefill)
+        check_policy(decode)
+        self._defaults: dict[Stage, str] = {"prefill": prefill, "decode": decode or _counterpart(prefill)}
         self._made: dict[tuple[str, Stage], Policy] = {}
 
     def name(self, wanted: str, stage: Stage) -> str:
         """The policy that a step of a request follows which names `wanted`, or nothing.
 
-        Raises InvalidRequestError for a name that is none.
+        Raises InvalidRequestError for the name of no policy.
         """
+        if not wanted:
+            return self._defaults[stage]
         check_policy(wanted)
-        return wanted or self._defaults[stage]
+        return _counterpart(wanted) if stage == "decode" else wanted
 
     def get(self, wanted: str, stage: Stage) -> Policy:
-        name = self.name(wanted, stage)
-        key = (name, stage)
+        """As `name`."""
+        key = (self.name(wanted, stage), stage)
         if key not in self._made:
-            module, _, kind = POLICIES[name].partition(":")
+            module, _, kind = POLICIES[key[0]].partition(":")
             self._made[key] = getattr(import_module(module), kind)()
         return self._made[key]
 
@@ -49,3 +63,7 @@ def check_policy(name: str) -> None:
         raise InvalidRequestError(
             f"there is no placement policy {name[:100]!r}; there are {', '.join(POLICIES)}", param="policy"
         )
+
+
+def _counterpart(prefill: str) -> str:
+    return _COUNTERPARTS.get(prefill, prefill)

@@ -16,7 +16,7 @@ _HERE = "atomesh.mesh.placement.scorers"
 
 @dataclass(frozen=True, slots=True)
 class ScorerNames:
-    """Term → "module:function": of the worker that prefills, of the one that decodes, of the two as a pair."""
+    """Term → "module:function": of the worker that prefills, of the one that decodes, of the pair."""
 
     prefill: Mapping[str, str]
     decode: Mapping[str, str]
@@ -28,7 +28,24 @@ WORK = ScorerNames(
     decode={"decode_work": f"{_HERE}.work:decode_work"},
     pair={"hand_off_work": f"{_HERE}.work:hand_off_work"},
 )
-SCORERS: Mapping[str, ScorerNames] = {"work": WORK}
+KV_AWARE = ScorerNames(
+    prefill={
+        "queue": f"{_HERE}.queue:queue",
+        "fetch": f"{_HERE}.fetch:fetch",
+        "compute": f"{_HERE}.compute:compute",
+        "waste": f"{_HERE}.waste:waste",
+        "interference": f"{_HERE}.interference:interference",
+    },
+    decode={
+        "room": f"{_HERE}.room:room",
+        "decode_step": f"{_HERE}.decode_step:decode_step",
+    },
+    pair={
+        "hand_off": f"{_HERE}.hand_off:hand_off",
+        "decode_queue": f"{_HERE}.decode_queue:decode_queue",
+    },
+)
+SCORERS: Mapping[str, ScorerNames] = {"work": WORK, "kv_aware": KV_AWARE}
 
 
 @dataclass(frozen=True, slots=True)
