@@ -6,6 +6,7 @@ is the longest end of the text that may still become a stop string.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,14 @@ class StopSearch:
     the list, as in vLLM."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._automata = [_Automaton(stop) for stop in dict.fromkeys(stops)]
+        self._stops = stops
         self._first_characters = frozenset(stop[0] for stop in stops)
         self.held = 0
+
+    @cached_property
+    def _automata(self) -> list["_Automaton"]:
+        """Made when the first character of one is met: most answers never meet any."""
+        return [_Automaton(stop) for stop in dict.fromkeys(self._stops)]
 
     def feed(self, piece: str) -> StopMatch | None:
         """Search on through `piece`; then `held` last characters may be the beginning of a stop string."""
@@ -39,10 +45,12 @@ class StopSearch:
     def pass_over(self, piece: str) -> None:
         """As `feed`, but what ends within `piece` is no match; what only begins in it may become one."""
         for character in piece:
+            if self.held == 0 and character not in self._first_characters:
+                continue
             for automaton in self._automata:
                 if automaton.advance(character):
                     automaton.fall_back()
-        self.held = max((automaton.matched for automaton in self._automata), default=0)
+            self.held = max(automaton.matched for automaton in self._automata)
 
 
 class _Automaton:
