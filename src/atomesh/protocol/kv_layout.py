@@ -23,6 +23,8 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 def difference(ours: KVLayout, theirs: KVLayout) -> str | None:
     """The first field that differs, with both values; None when KV may be shared."""
+    if ours == theirs:
+        return None
     for field in KVLayout.__struct_fields__:
         here, there = getattr(ours, field), getattr(theirs, field)
         if here != there:

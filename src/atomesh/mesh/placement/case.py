@@ -30,10 +30,8 @@ def make_case(inputs: PlacementInputs, seats: Sequence[Seat]) -> Case:
 
 def _waste_price(inputs: PlacementInputs, seats: Sequence[Seat]) -> float:
     """A second wasted delays all who stand behind it: as many as there are prompts in the mean queue."""
-    own_s = queued_s = 0.0
-    for seat in seats:
-        own_s += seat.step.prefill_s(inputs.request.num_prompt_tokens, 0)
-        queued_s += seat.queued_s
-    if own_s <= 0.0:
+    queued_s = sum(seat.queued_s for seat in seats)
+    if not queued_s:
         return 0.0
+    own_s = sum(seat.step.prefill_s(inputs.request.num_prompt_tokens, 0) for seat in seats)
     return min(inputs.weights.waste * queued_s / own_s, inputs.weights.most_waste)

@@ -11,69 +11,62 @@ from atomesh.mesh.placement.inputs import PlacementInputs
 NOTHING = MatchedBlocks()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen, which takes thrice the time: a decision may need hundreds
 class Seat:
-    """`cached_tokens` of the prompt can be used where they lie, `host_tokens` after them once brought back.
+    """`cached_tokens` of the prompt can be used where they lie, `host_tokens` after them once brought back,
+    and some more once `fetch_from` has sent them: `ready_tokens` in all need not be computed.
 
-    `queued_tokens` and `queued_quadratic` are the prompts still to be computed, `batch` and `context_tokens`
-    the sequences that decode there and what they attend to. `room_tokens` of KV can be had, None where the
-    worker does not say; `token_bytes` is the size of a token's KV.
+    `queued_tokens` of prompts are still to be computed, which takes `queued_s`; `batch` is the sequences that
+    decode there, `context_tokens` what they attend to. `room_tokens` of KV can be had, None where the worker
+    does not say; `token_bytes` is the size of a token's KV. Nobody changes a seat.
     """
 
     worker: WorkerSnapshot
     step: StepCosts
     cached_tokens: int
     host_tokens: int
+    ready_tokens: int
     queued_tokens: int
-    queued_quadratic: int
+    queued_s: float
     batch: int
     context_tokens: int
     room_tokens: int | None
     token_bytes: float
-    fetched_tokens: int = 0
     fetch_from: WorkerSnapshot | None = None
     fetch_s: float = 0.0
 
-    @property
-    def queued_s(self) -> float:
-        """What the prompts take that are still to be computed here."""
-        step, tokens = self.step, self.queued_tokens
-        return (
-            step.fixed_s * step.num_chunks(tokens)
-            + step.token_s * tokens
-            + step.quadratic_s * self.queued_quadratic
-        )
-
-    @property
-    def ready_tokens(self) -> int:
-        """Tokens of the prompt that need not be computed."""
-        return self.cached_tokens + self.host_tokens + self.fetched_tokens
-
 
 def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
-    request, load, description = inputs.request, worker.load, worker.description
-    match = inputs.matches.get(worker.incarnation, NOTHING)
-    usable = max(request.num_prompt_tokens - 1, 0)  # the last token is computed in any case
-    layout = None if description is None else description.kv_layout
-    block_size = request.block_size if description is None else description.model.block_size
+    load, description, request = worker.load, worker.description, inputs.request
+    incarnation, block_size, token_bytes = "", request.block_size, 0.0
+    if description is not None:
+        incarnation, block_size = description.incarnation, description.model.block_size
+        if description.kv_layout is not None:
+            token_bytes = description.kv_layout.block_bytes / description.kv_layout.block_size
+    usable = request.num_prompt_tokens - 1  # the last token is computed in any case
+    match = inputs.matches.get(incarnation, NOTHING)
     device = min(match.device * block_size, usable)
-    held = load.total_blocks - load.free_blocks - load.cached_blocks
+    ready = min((match.device + match.host) * block_size, usable) if match.host else device
+    step = inputs.costs.step(incarnation)
+    held = (load.total_blocks - load.free_blocks - load.cached_blocks) * block_size
+    context = held if held > worker.context_tokens else worker.context_tokens
     return Seat(
-        worker=worker,
-        step=inputs.costs.step(worker.incarnation),
-        cached_tokens=device,
-        host_tokens=min(match.total * block_size, usable) - device,
-        queued_tokens=worker.prefill_tokens,
-        queued_quadratic=worker.prefill_quadratic,
-        batch=_decoding(worker),
-        context_tokens=max(worker.context_tokens, held * block_size),
-        room_tokens=_room(worker, block_size),
-        token_bytes=0.0 if layout is None else layout.block_bytes / layout.block_size,
+        worker,
+        step,
+        device,
+        ready - device,
+        ready,
+        worker.prefill_tokens,
+        _queued_s(step, worker),
+        _decoding(worker),
+        context,
+        load.total_blocks * block_size - context if load.total_blocks else None,
+        token_bytes,
     )
 
 
 def best_cached(seats: Sequence[Seat]) -> int:
-    return max((seat.cached_tokens + seat.host_tokens for seat in seats), default=0)
+    return max((seat.ready_tokens for seat in seats), default=0)
 
 
 def with_fetches(seats: Sequence[Seat], inputs: PlacementInputs) -> list[Seat]:
@@ -85,30 +78,28 @@ def with_fetches(seats: Sequence[Seat], inputs: PlacementInputs) -> list[Seat]:
 
 
 def _with_fetch(seat: Seat, holder: Seat, inputs: PlacementInputs) -> Seat:
-    tokens = holder.cached_tokens - seat.cached_tokens - seat.host_tokens
+    tokens = holder.cached_tokens - seat.ready_tokens
     if tokens <= 0 or not can_hand_off(holder.worker, seat.worker):
         return seat
     link = inputs.costs.link(holder.worker.incarnation, seat.worker.incarnation)
     fetch_s = link.transfer_s(tokens * seat.token_bytes)
     num_tokens = inputs.request.num_prompt_tokens
-    saved_s = seat.step.prefill_s(num_tokens, seat.ready_tokens) - seat.step.prefill_s(
-        num_tokens, holder.cached_tokens
-    )
+    cost = seat.step.prefill_s
+    saved_s = cost(num_tokens, seat.ready_tokens) - cost(num_tokens, holder.cached_tokens)
     if fetch_s >= saved_s:
         return seat
-    return replace(seat, fetched_tokens=tokens, fetch_from=holder.worker, fetch_s=fetch_s)
+    return replace(seat, ready_tokens=holder.cached_tokens, fetch_from=holder.worker, fetch_s=fetch_s)
+
+
+def _queued_s(step: StepCosts, worker: WorkerSnapshot) -> float:
+    tokens = worker.prefill_tokens
+    if not tokens:
+        return 0.0
+    fixed_s = step.fixed_s * step.num_chunks(tokens)
+    return fixed_s + step.token_s * tokens + step.quadratic_s * worker.prefill_quadratic
 
 
 def _decoding(worker: WorkerSnapshot) -> int:
     """Ours, and those of other gateways, where it is their decode that the worker is there for."""
-    others = max(worker.load.running + worker.load.waiting - worker.sequences, 0)
-    return worker.decoding + (others if worker.weights.decode else 0)
-
-
-def _room(worker: WorkerSnapshot, block_size: int) -> int | None:
-    """What the pool could give, less what we have sent since it was last heard of."""
-    load = worker.load
-    if not load.total_blocks:
-        return None
-    held = (load.total_blocks - load.free_blocks - load.cached_blocks) * block_size
-    return load.total_blocks * block_size - max(held, worker.context_tokens)
+    others = worker.load.running + worker.load.waiting - worker.sequences
+    return worker.decoding + others if others > 0 and worker.weights.decode else worker.decoding
