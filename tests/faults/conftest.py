@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from atomesh.testing.pd_bench import ONE_AND_ONE, ONE_AND_ONE_TCP, UNIFIED, PDBench, Shape, pd_bench
-from atomesh.testing.served_process import wait_for
+from atomesh.testing.pd_bench import (
+    ONE_AND_ONE,
+    ONE_AND_ONE_TCP,
+    UNIFIED,
+    PDBench,
+    Shape,
+    pd_bench,
+    running,
+)
 from atomesh.testing.tiny_model import write_tiny_model
 
 APART = [ONE_AND_ONE, ONE_AND_ONE_TCP]
@@ -58,22 +65,18 @@ def server(
 
 
 @pytest.fixture
-def bench(server: PDBench) -> Iterator[PDBench]:
-    yield server
-    check_whole(server)
+def bench(server: PDBench) -> PDBench:
+    return server
 
 
 @pytest.fixture
-def apart(server: PDBench) -> Iterator[PDBench]:
-    yield server
-    check_whole(server)
+def apart(server: PDBench) -> PDBench:
+    return server
 
 
-def check_whole(bench: PDBench) -> None:
-    """What holds after every test."""
-    wait_for(bench.served.is_ready)
-    bench.disarm()
-    bench.settle()
-    assert bench.client.complete([3, 4, 5]).status == 200
-    bench.settle()
-    assert bench.metric("vllm:num_requests_running") == bench.metric("vllm:num_requests_waiting") == 0
+@pytest.fixture(autouse=True)
+def whole_afterwards() -> Iterator[None]:
+    """After every test, whatever server it used, every one that runs is held to what must be true then."""
+    yield
+    for bench in tuple(running):
+        bench.check()

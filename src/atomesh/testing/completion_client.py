@@ -53,9 +53,15 @@ class Outcome:
 
 
 class Client:
-    """Talks to one server on loopback; every request has a connection of its own."""
+    """Talks to one server on loopback; every request has a connection of its own.
+
+    `improper` tells of the answers that ended neither whole nor in an error, or in both; `open_streams` are
+    those that were neither read to their end nor left.
+    """
 
     def __init__(self, port: int, model: str) -> None:
+        self.improper: list[str] = []
+        self.open_streams: set[Stream] = set()
         self._port = port
         self._model = model
 
@@ -64,14 +70,19 @@ class Client:
         headers = fields.pop("headers", {})
         connection, response = self._post(self._body(prompt, fields), headers)
         try:
-            return _whole(response.status, _lower(response), json.loads(response.read()))
+            answer = _whole(response.status, _lower(response), json.loads(response.read()))
         finally:
             connection.close()
+        if answer.status == 200 and not all(choice.finish_reason for choice in answer.choices):
+            self.improper.append(f"a 200 without a finish reason: {answer}")
+        return answer
 
     def stream(self, prompt: Sequence[int] | str, **fields: Any) -> "Stream":
         headers = fields.pop("headers", {})
         usage = {"stream": True, "stream_options": {"include_usage": True}}
-        return Stream(*self._post({**self._body(prompt, fields), **usage}, headers))
+        stream = Stream(self, *self._post({**self._body(prompt, fields), **usage}, headers))
+        self.open_streams.add(stream)
+        return stream
 
     def leave_after(self, seconds: float, prompt: Sequence[int] | str, **fields: Any) -> None:
         """Asks for a stream and hangs up after so long, whatever has come by then."""
@@ -110,7 +121,10 @@ class Client:
 class Stream:
     """A streamed answer, taken frame by frame; `status` is that of its head."""
 
-    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+    def __init__(
+        self, client: Client, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
+        self._client = client
         self._connection = connection
         self._response = response
         self._frames: list[dict[str, Any]] = []
@@ -143,12 +157,15 @@ class Stream:
                 return _whole(self.status, self.headers, json.loads(self._response.read()))
             while self.next_frame() is not None:
                 pass
+            if (fault := self._find_fault()) is not None:
+                self._client.improper.append(fault)
             return self._outcome()
         finally:
             self.close()
 
     def close(self) -> None:
         """The client leaves."""
+        self._client.open_streams.discard(self)
         self._response.close()
         self._connection.close()
 
@@ -160,6 +177,19 @@ class Stream:
         except (http.client.IncompleteRead, ConnectionError):
             return ""
         return raw.decode().rstrip("\n")
+
+    def _find_fault(self) -> str | None:
+        """Why this is neither an end with finish reasons and [DONE] nor one with an error frame, or both."""
+        errors = ["error" in frame for frame in self._frames]
+        pieces = [piece for frame in self._frames for piece in frame.get("choices", [])]
+        finished = [piece["index"] for piece in pieces if piece["finish_reason"]]
+        is_whole = sorted(finished) == sorted({piece["index"] for piece in pieces}) != []
+        if any(errors):
+            is_last = sum(errors) == 1 and errors[-1] and not self.is_done
+            return None if is_last else f"an error frame that was not the end: {self._frames[-3:]}"
+        if is_whole and self.is_done:
+            return None
+        return f"a stream that was cut ([DONE]: {self.is_done}; finished: {finished}): {self._frames[-2:]}"
 
     def _outcome(self) -> Outcome:
         error: dict[str, Any] = next((frame["error"] for frame in self._frames if "error" in frame), {})

@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from atomesh.testing.afterwards import Watch
 from atomesh.testing.completion_client import Client
 from atomesh.testing.served_process import (
     ADMIN_TOKEN,
@@ -23,6 +24,9 @@ from atomesh.testing.wired_cluster import wired_cluster
 
 SETTLE_S = 15.0
 START_S = 60.0
+RESTART_S = 60.0  # imports torch on a busy machine
+
+running: list["PDBench"] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,44 @@ ONE_AND_ONE_TCP = Shape(prefill=1, decode=1, is_wired=True)
 
 
 class PDBench:
-    """A ready server of one shape."""
+    """A ready server of one shape. `check` holds it to what must be true after every test.
 
-    def __init__(self, served: ServedProcess, shape: Shape, home: Path) -> None:
+    `is_given_up`: the test itself ends the server, and there is nothing to check.
+    """
+
+    def __init__(self, served: ServedProcess, shape: Shape, home: Path, log: Path | None = None) -> None:
         self.served = served
         self.shape = shape
         self.home = home
         self.client = Client(served.port, served.model)
+        self.is_given_up = False
+        self._log = log
+        self._watch: Watch | None = None
         self._armed: set[tuple[str, str]] = set()
+
+    def begin(self) -> None:
+        """Who is there now must be there at the next `check`, unless the test ends it by our means."""
+        self._watch = Watch.begin(self, self._log)
+
+    def check(self, timeout_s: float = RESTART_S) -> None:
+        """Raises AssertionError with all that is not as it must be after a test; then begins anew."""
+        if self.is_given_up or self._watch is None:
+            return
+        wait_for(self.served.is_ready, timeout_s)
+        self.disarm()
+        found = self._watch.findings(timeout_s)
+        self.begin()
+        if found:
+            raise AssertionError(f"after the test, at {self.shape.name}: " + "; ".join(found))
+
+    def excuse(self, *names: str) -> None:
+        """The test ends these on purpose: worker ids, or "gateway"."""
+        if self._watch is not None:
+            self._watch.excused.update(names)
+
+    def end(self, worker: dict[str, Any], how: signal.Signals = signal.SIGKILL) -> None:
+        self.excuse(worker["id"])
+        os.kill(worker["pid"], how)
 
     @property
     def secret(self) -> bytes:
@@ -97,8 +131,12 @@ class PDBench:
     def kill(self, role: str) -> dict[str, Any]:
         """kill −9; the worker as it was."""
         worker = self.worker(role)
-        os.kill(worker["pid"], signal.SIGKILL)
+        self.end(worker)
         return worker
+
+    def kill_gateway(self) -> None:
+        self.excuse("gateway")
+        os.kill(self.gateway_pid(), signal.SIGKILL)
 
     @contextmanager
     def frozen(self, role: str) -> Iterator[dict[str, Any]]:
@@ -125,10 +163,9 @@ class PDBench:
             self.arm(role, point, 0)
         self._armed.clear()
 
-    def kv(self) -> list[dict[str, Any]]:
-        """Every worker's blocks by state and owner."""
-        owners: list[dict[str, Any]] = self.admin("GET", "/debug/kv").body["workers"]
-        return owners
+    def kv(self) -> dict[str, Any]:
+        """Every worker's blocks by state and owner, and how many tickets are open."""
+        return self.admin("GET", "/debug/kv").body
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of the metric's samples that have these labels; 0 where there is none."""
@@ -155,6 +192,7 @@ def pd_bench(
     `flags` are those of `atomesh serve`; a wired shape takes none.
     """
     engine = ["--enable-faults", "--max-num-batched-tokens=128"]
+    log = None if shape.is_wired else home / "server.log"
     with ExitStack() as stack:
         if shape.is_wired:
             engine += ["--dtype=float32", f"--kv-memory={kv_memory}"]
@@ -163,11 +201,24 @@ def pd_bench(
             served.model = model.name
         else:
             words = [*shape.flags(), *engine, *flags]
-            served = stack.enter_context(served_process(model, home, *words, kv_memory=kv_memory))
+            served = stack.enter_context(served_process(model, home, *words, kv_memory=kv_memory, log=log))
             wait_ready(served)
-        bench = PDBench(served, shape, home)
+        bench = PDBench(served, shape, home, log)
         bench.settle(START_S)  # it is ready with the first worker; here all must be
-        yield bench
+        bench.begin()
+        with watched(bench):
+            yield bench
+
+
+@contextmanager
+def watched(bench: PDBench) -> Iterator[None]:
+    """Among the `running`, whose `check` is called after every test; and now, at the end of the block."""
+    running.append(bench)
+    try:
+        yield
+        bench.check()
+    finally:
+        running.remove(bench)
 
 
 def _is_idle(worker: dict[str, Any]) -> bool:

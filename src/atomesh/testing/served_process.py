@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,30 +68,28 @@ class ServedProcess:
 
 @contextmanager
 def served_process(
-    model: Path | str, home: Path, *flags: str, kv_memory: str = "32MiB"
+    model: Path | str, home: Path, *flags: str, kv_memory: str = "32MiB", log: Path | None = None
 ) -> Iterator[ServedProcess]:
-    """The server just started, not ready yet; stopped at the end of the block, if it still runs."""
+    """The server just started, not ready yet; stopped at the end of the block, if it still runs.
+
+    What it says on stderr goes to `log`; without one it is read only in the end.
+    """
     port = free_port()
-    process = subprocess.Popen(  # noqa: S603
-        command(
-            "serve",
-            str(model),
-            f"--port={port}",
-            "--json",
-            "--dtype=float32",
-            f"--kv-memory={kv_memory}",
-            *flags,
-        ),
-        env={
-            **os.environ,
-            "ATOMESH_HOME": str(home),
-            "ATOMESH_ADMIN_TOKEN": ADMIN_TOKEN,
-            "ATOMESH_API_KEYS": "",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = [f"--port={port}", "--json", "--dtype=float32", f"--kv-memory={kv_memory}", *flags]
+    environment = {
+        **os.environ,
+        "ATOMESH_HOME": str(home),
+        "ATOMESH_ADMIN_TOKEN": ADMIN_TOKEN,
+        "ATOMESH_API_KEYS": "",
+    }
+    with nullcontext(subprocess.PIPE) if log is None else log.open("w") as stderr:
+        process = subprocess.Popen(  # noqa: S603
+            command("serve", str(model), *words),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
     try:
         yield ServedProcess(process, port)
     finally:
