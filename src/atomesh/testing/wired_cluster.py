@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from atomesh.testing.served_process import ADMIN_TOKEN, STOP_S, ServedProcess, command, free_port
@@ -43,24 +44,42 @@ class KeptProcess:
         )
 
 
-@contextmanager
-def wired_cluster(
-    model: Path, home: Path, workers: Mapping[str, str], *flags: str
-) -> Iterator[ServedProcess]:
-    """The gateway's process with `workers`, roles by worker id, just started; all stopped in the end.
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """`flags` are for this worker alone."""
 
-    `flags` are for the workers.
+    role: str
+    model: Path
+    flags: tuple[str, ...] = ()
+
+
+@contextmanager
+def mixed_cluster(home: Path, plans: Mapping[str, WorkerPlan], *flags: str) -> Iterator[ServedProcess]:
+    """The gateway's process with workers by id, just started; all stopped in the end.
+
+    `flags` are for all the workers.
     """
     home.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "ATOMESH_HOME": str(home), "ATOMESH_ADMIN_TOKEN": ADMIN_TOKEN}
-    addresses = {worker_id: f"127.0.0.1:{free_port()}" for worker_id in workers}
+    addresses = {worker_id: f"127.0.0.1:{free_port()}" for worker_id in plans}
     port = free_port()
     gateway = ["gateway", f"--port={port}", "--enable-faults"]
     with ExitStack() as stack:
         for worker_id, address in addresses.items():
-            words = ["worker", str(model), f"--listen={address}", f"--worker-id={worker_id}", *flags]
-            kept = KeptProcess([*words, f"--role={workers[worker_id]}", "--threads=1"], environment)
-            stack.callback(kept.stop)
+            plan = plans[worker_id]
+            words = ["worker", str(plan.model), f"--listen={address}", f"--worker-id={worker_id}"]
+            words += [f"--role={plan.role}", "--threads=1", *plan.flags, *flags]
+            stack.callback(KeptProcess(words, environment).stop)
         front = KeptProcess([*gateway, *(f"--worker={one}" for one in addresses.values())], environment)
         stack.callback(front.stop)
         yield ServedProcess(front.process, port)
+
+
+@contextmanager
+def wired_cluster(
+    model: Path, home: Path, workers: Mapping[str, str], *flags: str
+) -> Iterator[ServedProcess]:
+    """A `mixed_cluster` of equals: `workers` are roles by worker id."""
+    plans = {worker_id: WorkerPlan(role, model) for worker_id, role in workers.items()}
+    with mixed_cluster(home, plans, *flags) as served:
+        yield served
