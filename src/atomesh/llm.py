@@ -91,10 +91,11 @@ class LLM:
         """One output a prompt, in order; all prompts run together.
 
         A prompt is a text, or a mapping with "prompt" or "prompt_token_ids"; or the ids come by themselves,
-        as one list or several. `sampling_params` are for all prompts, or one each. `use_tqdm` shows a bar on
-        a terminal. A prompt that the engine fails on raises nothing, so that the others' answers are kept:
-        its outputs have finish reason "error" and say why in `error`. A bad argument raises
-        InvalidRequestError, which is a ValueError, and nothing runs.
+        as one list or several, or as an array. `sampling_params` are for all prompts, or one each; without
+        them `get_default_sampling_params` holds. `use_tqdm` shows a bar on a terminal. A prompt that the
+        engine fails on raises nothing, so that the others' answers are kept: its outputs have finish reason
+        "error" and say why in `error`. A bad argument raises InvalidRequestError, which is a ValueError, and
+        nothing runs.
         """
         return self._run(self._token_prompts(prompts, prompt_token_ids), sampling_params, use_tqdm=use_tqdm)
 
