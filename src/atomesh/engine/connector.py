@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from atomesh.protocol.step_sample import TransferSample
+
 
 class Connector(Protocol):
     """Stands between the scheduler's `remote_kv` and whatever moves the bytes. Neither call waits."""
@@ -20,6 +22,10 @@ class Connector(Protocol):
         """What was refused of strangers and peers before `remote_kv` heard of it, by reason."""
         ...
 
+    def take_samples(self) -> tuple[TransferSample, ...]:
+        """How long what came since the last call has taken."""
+        ...
+
     def close(self) -> None:
         """Move nothing any more."""
         ...
@@ -35,6 +41,9 @@ class NoConnector:
     @property
     def refusals(self) -> Mapping[str, int]:
         return {}
+
+    def take_samples(self) -> tuple[TransferSample, ...]:
+        return ()
 
     def close(self) -> None:
         return

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -10,10 +11,16 @@ from atomesh.engine.connector import Connector, NoConnector
 from atomesh.engine.core.batch import ScheduledBatch, SequenceOutcome, StepResult
 from atomesh.engine.core.kv_books import KVBooks
 from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
+from atomesh.engine.core.step_measure import measure
 from atomesh.engine.executor import Executor
+from atomesh.engine.news import EngineNews
 from atomesh.errors import InvalidRequestError
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
+from atomesh.protocol.kv_events import KVSnapshot
 from atomesh.protocol.worker import LoadReport, ModelDescription
+
+if TYPE_CHECKING:
+    from atomesh.protocol.step_sample import StepSample
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +41,8 @@ class Engine:
         self._executor = executor
         self._clock = clock
         self._connector = connector or NoConnector()
+        self._sample: StepSample | None = None
+        self._has_failed = False
         self._unaccounted = 0
 
     def add(self, request: GenerationRequest, leg: Leg | None = None) -> None:
@@ -82,12 +91,17 @@ class Engine:
 
     def step(self) -> list[TokenDelta]:
         """Compute one batch; what it brought for each choice. A request's failure is a delta, not raised."""
+        began = self._clock.now()
         self._connector.poll()
-        batch = self._scheduler.schedule(self._clock.now())
+        batch = self._scheduler.schedule(began)
         self._connector.flush()
+        self._has_failed = False
         result = self._execute(batch)
-        deltas = self._scheduler.update(batch, result, self._clock.now())
+        ended = self._clock.now()
+        deltas = self._scheduler.update(batch, result, ended)
         self._connector.flush()
+        is_sound = batch.sequences and not self._has_failed
+        self._sample = measure(batch, ended - began) if is_sound else None
         self._audit()
         return deltas
 
@@ -107,6 +121,15 @@ class Engine:
     def load(self) -> LoadReport:
         load, refusals = self._scheduler.load(), self._connector.refusals
         return replace(load, kv_refusals={**load.kv_refusals, **refusals}) if refusals else load
+
+    def take_news(self) -> EngineNews:
+        """What has happened since the last time, or was measured in the last step."""
+        sample, self._sample = self._sample, None
+        return EngineNews(self._scheduler.journal.take(), sample, self._connector.take_samples())
+
+    def kv_snapshot(self) -> list[KVSnapshot]:
+        """All that the prefix cache holds, after the last news: ValueError if it has changed since."""
+        return self._scheduler.journal.snapshot()
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix that no running request holds."""
@@ -142,6 +165,7 @@ class Engine:
         try:
             return self._executor.execute(batch)
         except Exception:
+            self._has_failed = True
             log.exception("a batch of %d sequences failed", len(batch.sequences))
         if len(batch.sequences) == 1:
             return StepResult({batch.sequences[0].sequence_id: SequenceOutcome(error=FAILURE)})

@@ -13,10 +13,12 @@ import msgspec
 from atomesh.clock import Clock
 from atomesh.engine.doorbell import Doorbell
 from atomesh.engine.live_requests import LiveRequests, Outlet
+from atomesh.engine.news import EngineNews
 from atomesh.engine.roles import chunk_budget
 from atomesh.errors import AtomeshError, ServiceUnavailableError
 from atomesh.protocol.frames import FrameError, Heartbeat, Inspected, StepFrame, encode_frame
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta, WireError
+from atomesh.protocol.kv_events import KVEvents
 from atomesh.protocol.worker import LoadReport, RoleWeights
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ class EngineLoop:
         self._is_rung = False
         self._step_began: float | None = None
         self._load = engine.load()
+        self._followers: set[Outlet] = set()
+        self._told = KVEvents(0, 0)
         self._has_handoffs = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._doorbell = doorbell or Doorbell()
@@ -82,6 +86,10 @@ class EngineLoop:
     def inspect(self, outlet: Outlet, query_id: int) -> None:
         """Send who owns every KV block."""
         self._commands.put(lambda: self._inspect(outlet, query_id))
+
+    def follow(self, outlet: Outlet) -> None:
+        """Send what the prefix cache holds, and from then on all news, whoever's requests they are of."""
+        self._commands.put(lambda: self._follow(outlet))
 
     def reset_prefix_cache(self) -> None:
         self._commands.put(self._engine.reset_prefix_cache)
@@ -113,7 +121,7 @@ class EngineLoop:
         return self._thread.is_alive() and self.load.step_s < STALL_S
 
     def heartbeat(self) -> bytes:
-        return encode_frame(Heartbeat(self.load))
+        return encode_frame(Heartbeat(self.load, self._told))
 
     def _run(self) -> None:
         try:
@@ -142,13 +150,25 @@ class EngineLoop:
         self._engine.poll()
         if not self._engine.has_work():
             self._look()
+            self._tell([])
             return
         self._step_began = self._clock.now()
         deltas = self._engine.step()
         self._step_began = None
         self._look()
-        for outlet, own in self._by_outlet(deltas).items():
-            self._send(outlet, own)
+        self._tell(deltas)
+
+    def _tell(self, deltas: list[TokenDelta]) -> None:
+        """Send everyone's deltas, and the news to those who follow them."""
+        news = self._engine.take_news()
+        frames = self._by_outlet(deltas)
+        for outlet, own in frames.items():
+            self._send(outlet, own, news if outlet in self._followers else None)
+        if news.is_worth_telling:
+            data = encode_frame(_frame([], self._load, news))
+            for outlet in self._followers.difference(frames):
+                outlet.send(data)
+        self._told = msgspec.structs.replace(news.kv_events, events=[])
 
     def _look(self) -> None:
         self._load = msgspec.structs.replace(self._engine.load(), draining=self._is_draining)
@@ -168,8 +188,8 @@ class EngineLoop:
                 frames[addressed[0]].append(addressed[1])
         return frames
 
-    def _send(self, outlet: Outlet, deltas: list[TokenDelta]) -> None:
-        for frame in _step_frames(deltas, self._load):
+    def _send(self, outlet: Outlet, deltas: list[TokenDelta], news: EngineNews | None = None) -> None:
+        for frame in _step_frames(deltas, self._load, news):
             outlet.send(frame)
 
     def _submit(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None) -> None:
@@ -199,7 +219,14 @@ class EngineLoop:
         else:  # a decode leg may never have come, but its KV
             self._engine.abort_attempt(request_id)
 
+    def _follow(self, outlet: Outlet) -> None:
+        self._tell([])  # so that the snapshot is of the state after what everyone has heard
+        for part in self._engine.kv_snapshot():
+            outlet.send(encode_frame(part))
+        self._followers.add(outlet)
+
     def _drop(self, outlet: Outlet) -> None:
+        self._followers.discard(outlet)
         for engine_id in self._live.drop(outlet):
             self._engine.abort(engine_id)
 
@@ -228,11 +255,19 @@ def _continues_here(leg: Leg | None) -> bool:
     return isinstance(leg, DecodeLeg) and leg.ticket is not None
 
 
-def _step_frames(deltas: list[TokenDelta], load: LoadReport) -> list[bytes]:
+def _frame(deltas: list[TokenDelta], load: LoadReport, news: EngineNews | None) -> StepFrame:
+    if news is None:
+        return StepFrame(deltas, load)
+    return StepFrame(deltas, load, news.kv_events, news.sample, list(news.transfers))
+
+
+def _step_frames(deltas: list[TokenDelta], load: LoadReport, news: EngineNews | None = None) -> list[bytes]:
     """One frame, or several when one would be too long; a delta too long by itself becomes an error."""
     try:
-        return [encode_frame(StepFrame(deltas, load))]
+        return [encode_frame(_frame(deltas, load, news))]
     except FrameError as error:
+        if news is not None:
+            return _step_frames([], load, news) + _step_frames(deltas, load)
         if len(deltas) > 1:
             middle = len(deltas) // 2
             return _step_frames(deltas[:middle], load) + _step_frames(deltas[middle:], load)

@@ -1,5 +1,6 @@
 """Joins the hand-off's decisions (engine.core.remote_kv) to what moves the bytes (a KVTransport)."""
 
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from atomesh.engine.core.remote_kv.actions import Action, Admit, Cancel, Push, Send
@@ -17,11 +18,15 @@ from atomesh.kv_transfer.transport import (
 )
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.kv_handoff import Commit, HandoffMessage, Refuse, Reserve
+from atomesh.protocol.step_sample import TransferSample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from atomesh.clock import Clock
+
+
+MAX_SAMPLES = 256
 
 
 class RemoteKV(Protocol):
@@ -52,6 +57,7 @@ class KVConnector:
         self._clock = clock
         self._faults = faults or NoFaults()
         self._dropped: set[bytes] = set()
+        self._samples: deque[TransferSample] = deque(maxlen=MAX_SAMPLES)
 
     def poll(self) -> None:
         """Tell what the transport has brought since the last time."""
@@ -68,6 +74,11 @@ class KVConnector:
     def refusals(self) -> "Mapping[str, int]":
         return {reason: count for reason, count in self._transport.refusals.items() if count}
 
+    def take_samples(self) -> tuple[TransferSample, ...]:
+        samples = tuple(self._samples)
+        self._samples.clear()
+        return samples
+
     def close(self) -> None:
         self._transport.close()
 
@@ -80,7 +91,9 @@ class KVConnector:
                 remote_kv.pushed(push_id, now)
             case PushFailed(push_id, reason):
                 remote_kv.push_failed(push_id, reason, now)
-            case Received(grant, indices):
+            case Received(grant, indices, sample):
+                if sample is not None:
+                    self._samples.append(sample)
                 remote_kv.received(grant, indices, now)
             case Damaged(grant, reason):
                 remote_kv.damaged(grant, reason, now)

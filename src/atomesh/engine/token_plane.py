@@ -30,6 +30,7 @@ from atomesh.protocol.frames import (
     encode_frame,
 )
 from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
+from atomesh.protocol.kv_events import RequestKVSnapshot
 from atomesh.protocol.worker import RoleWeights, WorkerDescription, nearest_role
 
 _log = logging.getLogger(__name__)
@@ -146,6 +147,8 @@ class TokenPlaneServer:
                 self._engine_loop.submit(connection, request, leg)
             case Abort(request_id):
                 self._engine_loop.abort(connection, request_id)
+            case RequestKVSnapshot():
+                self._engine_loop.follow(connection)
             case ResetPrefixCache():
                 self._engine_loop.reset_prefix_cache()
             case SetRole(weights):

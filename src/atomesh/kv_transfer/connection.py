@@ -19,6 +19,7 @@ from atomesh.kv_transfer.plane import Plane
 from atomesh.kv_transfer.transport import BlockPush, Damaged, Heard, Pushed, PushFailed, Received
 from atomesh.kv_transfer.wire import Done, Hello, Proof, Refused, Said, WireMessage
 from atomesh.protocol.kv_handoff import HandoffMessage
+from atomesh.protocol.step_sample import TransferSample
 
 READ_BYTES = 64 * 1024
 ROUND_BYTES = 8 * 2**20  # that one connection may move before the others have their turn
@@ -226,8 +227,12 @@ class Connection(ABC):
             self._refuse(push_id, refusal.reason)
             return None
 
-    def _accept(self, push_id: int, grant: bytes, indices: Sequence[int]) -> None:
-        self._plane.emit(Received(grant, tuple(indices)))
+    def _accept(self, push_id: int, grant: bytes, indices: Sequence[int], began: float) -> None:
+        """What was heard of first at `began` has come, and is verified."""
+        plane = self._plane
+        num_bytes, seconds = len(indices) * plane.pool.block_bytes, plane.clock.now() - began
+        sample = TransferSample(self._introduction.peer_incarnation, num_bytes, seconds)
+        plane.emit(Received(grant, tuple(indices), sample))
         self._put(self._frame(Done(push_id)))
 
     def _refuse(self, push_id: int, reason: str) -> None:

@@ -45,6 +45,7 @@ class _Piece:
 class _Copy:
     notice: Notice
     pieces: Iterator[_Piece]
+    began: float
 
 
 class _PeerPool:
@@ -188,7 +189,8 @@ class ShmConnection(Connection):
             self._damage(notice.grant, reason)
             self._refuse(notice.push_id, reason)
             return
-        self._copies.append(_Copy(notice, self._pieces(source, targets, notice.blocks)))
+        pieces = self._pieces(source, targets, notice.blocks)
+        self._copies.append(_Copy(notice, pieces, self._plane.clock.now()))
 
     def _pieces(self, source: _PeerPool, targets: Sequence[int], blocks: Sequence[int]) -> Iterator[_Piece]:
         pool = self._plane.pool
@@ -214,7 +216,7 @@ class ShmConnection(Connection):
         self._read_all()
         if copy in self._copies:
             self._copies.remove(copy)
-            self._accept(copy.notice.push_id, copy.notice.grant, copy.notice.indices)
+            self._accept(copy.notice.push_id, copy.notice.grant, copy.notice.indices, copy.began)
 
     def _read_all(self) -> None:
         try:

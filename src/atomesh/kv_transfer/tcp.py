@@ -30,6 +30,7 @@ class TcpConnection(Connection):
         super().__init__(plane, keeper, sock, side, peer)
         self._going: OutgoingPush | None = None
         self._coming: Payload | None = None
+        self._coming_since = 0.0
         self._landing = Landing(0, ())
         self._wake_bytes = 1
 
@@ -127,7 +128,7 @@ class TcpConnection(Connection):
             raise ChannelError("size", f"{len(payload.indices)} blocks for a pool of {pool.num_blocks}")
         targets = self._claim(payload.push_id, payload.grant, payload.indices) or ()
         size = len(payload.indices) * pool.block_bytes
-        self._coming = payload
+        self._coming, self._coming_since = payload, self._plane.clock.now()
         self._landing = Landing(size, [pool.block(number) for number in targets])
         self._await_payload()
 
@@ -138,7 +139,7 @@ class TcpConnection(Connection):
         if end.digests is None:
             self._plane.grants.give_back(payload.grant, payload.indices)
         elif end.digests == landing.digests:
-            self._accept(payload.push_id, payload.grant, payload.indices)
+            self._accept(payload.push_id, payload.grant, payload.indices, self._coming_since)
         else:
             self._plane.count_refusal("checksum")
             reason = "a block's checksum is wrong"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from atomesh.protocol.kv_handoff import HandoffMessage
+from atomesh.protocol.step_sample import TransferSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,14 @@ class PushFailed:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Blocks pushed under `grant` are in their places, verified; by index in the sequence."""
+    """Blocks pushed under `grant` are in their places, verified; by index in the sequence.
+
+    `sample` says how long they took, from the first that was heard of them, where that was measured.
+    """
 
     grant: bytes
     indices: tuple[int, ...]
+    sample: TransferSample | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class StepSample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TransferSample(msgspec.Struct, frozen=True, array_like=True):
-    """KV that a hand-off brought from a peer: its bytes, and the seconds from grant to commit."""
+    """Blocks that a peer pushed: their bytes, and the seconds from the first word of them to the last byte."""
 
     peer_incarnation: str
     num_bytes: int

@@ -11,9 +11,12 @@ from atomesh.engine.core.kv_books import KVBooks
 from atomesh.engine.core.scheduler import SchedulerConfig
 from atomesh.engine.doorbell import Doorbell
 from atomesh.engine.engine_loop import EngineLoop
+from atomesh.engine.news import EngineNews
 from atomesh.protocol.frames import FrameDecoder, Heartbeat, Inspected, StepFrame, WorkerMessage
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
+from atomesh.protocol.kv_events import BlocksStored, CacheCleared, KVEvents, KVSnapshot
 from atomesh.protocol.sampling import SamplingSpec
+from atomesh.protocol.step_sample import StepSample, TransferSample
 from atomesh.protocol.ticket import Ticket
 from atomesh.protocol.worker import PRESETS, LoadReport
 from atomesh.testing.manual_clock import ManualClock
@@ -22,6 +25,9 @@ LIMITS = SchedulerConfig(
     max_num_seqs=8, max_num_batched_tokens=400, max_model_len=64, block_size=16, num_blocks=8
 )
 PATIENCE_S = 10.0
+NOTHING = KVEvents(0, 0)
+STORED = KVEvents(1, 11, [BlocksStored(b"", [b"a" * 16])])
+CLEARED = KVEvents(2, 0, [CacheCleared()])
 
 
 @dataclass
@@ -36,6 +42,9 @@ class Recorder:
     steps: int = 0
     polled: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     during_step: threading.Event | None = None
+    news: list[EngineNews] = field(default_factory=list)
+    told: KVEvents = NOTHING
+    snapshot: list[KVSnapshot] = field(default_factory=list)
 
     def add(self, request: GenerationRequest, leg: Leg | None = None) -> None:
         self.asked.append(f"add {request.request_id}")
@@ -71,8 +80,18 @@ class Recorder:
     def load(self) -> LoadReport:
         return LoadReport(steps=self.steps)
 
+    def take_news(self) -> EngineNews:
+        news = self.news.pop(0) if self.news else EngineNews(self.told)
+        self.told = msgspec.structs.replace(news.kv_events, events=[])
+        return news
+
+    def kv_snapshot(self) -> list[KVSnapshot]:
+        self.asked.append("snapshot")
+        return self.snapshot
+
     def reset_prefix_cache(self) -> None:
         self.asked.append("reset")
+        self.news = [EngineNews(CLEARED)]
 
 
 class Inbox:
@@ -249,3 +268,97 @@ def test_a_frame_too_long_is_split_and_a_delta_too_long_is_an_error(
     assert lost.error is not None
     assert lost.request_id == "b"
     assert msgspec.structs.asdict(lost)["finish_reason"] == "error"
+
+
+def test_who_follows_hears_of_all_steps_in_the_frame_that_brings_his_tokens_or_in_one_of_its_own(
+    running: Running,
+) -> None:
+    other, stranger = Inbox(), Inbox()
+    running.loop.follow(running.inbox)
+    running.loop.follow(other)
+    running.loop.submit(running.inbox, request())
+    running.loop.submit(stranger, request())
+    running.settle()
+    sample, transfer = StepSample(0.5, 3, 9, 0, 0), TransferSample("p", 10, 0.1)
+    running.engine.news = [EngineNews(STORED, sample, (transfer,))]
+    running.engine.ready = [TokenDelta(request_id=name, token_ids=[7]) for name in "12"]
+    running.bell.ring()
+
+    mine, theirs, strangers = running.inbox.take(), other.take(), stranger.take()
+    assert isinstance(mine, StepFrame)
+    assert [delta.token_ids for delta in mine.deltas] == [[7]]
+    assert (mine.kv_events, mine.sample, mine.transfers) == (STORED, sample, [transfer])
+    assert theirs == StepFrame([], mine.load, STORED, sample, [transfer])
+    assert isinstance(strangers, StepFrame)
+    assert (len(strangers.deltas), strangers.kv_events, strangers.sample) == (1, None, None)
+
+
+def test_what_happens_while_nothing_runs_is_told_at_once(running: Running) -> None:
+    running.loop.follow(running.inbox)
+    running.settle()
+    running.loop.reset_prefix_cache()
+
+    frame = running.inbox.take()
+    assert isinstance(frame, StepFrame)
+    assert (frame.deltas, frame.kv_events) == ([], CLEARED)
+
+
+def test_a_snapshot_comes_after_what_it_contains_was_told_and_is_for_the_asker_alone(
+    running: Running,
+) -> None:
+    late = Inbox()
+    running.engine.snapshot = [KVSnapshot(1, 11, [b"a" * 16], is_last=True)]
+    running.loop.follow(running.inbox)
+    assert running.inbox.take() == running.engine.snapshot[0]
+    running.settle()
+    running.engine.news = [EngineNews(STORED)]
+    running.loop.follow(late)
+
+    assert late.take() == running.engine.snapshot[0]
+    told = running.inbox.take()
+    assert isinstance(told, StepFrame)
+    assert told.kv_events == STORED
+
+
+def test_a_heartbeat_says_how_far_the_events_have_come_but_tells_none(running: Running) -> None:
+    running.loop.follow(running.inbox)
+    running.settle()
+    running.engine.news = [EngineNews(STORED)]
+    running.bell.ring()
+    running.inbox.take()
+    running.settle()
+    [beat] = FrameDecoder[WorkerMessage](WorkerMessage).feed(running.loop.heartbeat())
+
+    assert isinstance(beat, Heartbeat)
+    assert beat.kv_events == KVEvents(1, 11)
+
+
+def test_who_is_gone_follows_no_more(running: Running) -> None:
+    gone = Inbox()
+    running.loop.follow(gone)
+    running.loop.follow(running.inbox)
+    running.loop.drop(gone)
+    running.settle()
+    running.loop.reset_prefix_cache()
+
+    assert isinstance(running.inbox.take(), StepFrame)
+    assert gone._messages == []
+
+
+def test_news_go_ahead_when_they_and_the_tokens_do_not_fit_one_frame(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running.loop.follow(running.inbox)
+    running.loop.submit(running.inbox, request())
+    running.settle()
+    monkeypatch.setattr("atomesh.protocol.frames.MAX_FRAME_BYTES", 700)
+    running.engine.news = [EngineNews(KVEvents(1, 11, [BlocksStored(b"", [b"a" * 16] * 20)]))]
+    running.engine.ready = [TokenDelta(request_id="1", token_ids=[70_000] * 60)]
+    running.bell.ring()
+    first, second = running.inbox.take(), running.inbox.take()
+
+    assert isinstance(first, StepFrame)
+    assert isinstance(second, StepFrame)
+    assert first.kv_events is not None
+    assert first.deltas == []
+    assert len(second.deltas[0].token_ids) == 60

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from atomesh.engine.core.batch import BlockCopy
 from atomesh.engine.core.block_pool import BlockPool
+from atomesh.engine.core.kv_journal import KVJournal
 from atomesh.engine.core.prefix_cache import PrefixCache
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class KVCacheManager:
         self._cache = PrefixCache()
         self.pool = BlockPool(num_blocks, self._cache)
         self._copy_sources: list[int] = []  # held until the step that copies them is over
+
+    @property
+    def journal(self) -> KVJournal:
+        """What has come into the prefix cache, and gone."""
+        return self._cache.journal
 
     def match(self, sequence: "TokenSequence") -> list[int]:
         """Cached blocks of the longest known prefix that leaves a token to compute. Takes nothing."""
@@ -105,7 +111,7 @@ class KVCacheManager:
             return False
         own, known = table[index], self._cache.block_of(block_hash)
         if known is None:
-            self._cache.insert(block_hash, own)
+            self._cache.insert(block_hash, own, table[index - 1] if index else None)
         elif known != own:
             self.pool.hold(known)
             self.pool.release([own])

@@ -90,6 +90,7 @@ class Scheduler:
         self._chunk_budget = config.max_num_batched_tokens
         is_caching = config.enable_prefix_cache
         self._kv = kv or KVCacheManager(config.num_blocks, hasher, enable_prefix_cache=is_caching)
+        self.journal = self._kv.journal  # of the prefix cache
         self.remote_kv = RemoteKV(remote or OFF, self._kv)
         self._roster = Roster(self._kv)
         self.audit = KVAudit(self._kv.pool, (self._roster, self._kv, self.remote_kv) if kv is None else ())
