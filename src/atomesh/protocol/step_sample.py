@@ -19,7 +19,7 @@ class StepSample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TransferSample(msgspec.Struct, frozen=True, array_like=True):
-    """Blocks that a peer pushed: their bytes, and the seconds from the first word of them to the last byte."""
+    """Blocks that a peer pushed: their bytes, and the seconds from the first that is heard of it on."""
 
     peer_incarnation: str
     num_bytes: int
