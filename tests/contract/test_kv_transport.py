@@ -116,6 +116,13 @@ def test_messages_arrive_in_order_both_ways(plane: Plane) -> None:
     assert p.wait(Heard) == Heard(d.address, Withdraw(TICKET))
 
 
+def test_each_side_hears_who_the_other_has_proved_to_be(pair: Pair) -> None:
+    pair.p.transport.send(pair.d.address, Renew(TICKET))
+    assert pair.d.wait(Heard).incarnation == "p"
+    pair.d.transport.send(pair.caller, Committed(TICKET))
+    assert pair.p.wait(Heard).incarnation == "d"
+
+
 def test_a_caller_is_known_by_no_address(pair: Pair) -> None:
     assert pair.caller not in (pair.p.address, pair.d.address)
     assert "p" in pair.caller

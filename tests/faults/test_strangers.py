@@ -155,6 +155,7 @@ def reserve(ticket: Ticket) -> Reserve:
 FORGED = {
     "signed with another secret": ({}, b"x" * 32),
     "for another decode worker": ({"decode": "somebody"}, None),
+    "for another prefill worker": ({"prefill": "somebody"}, None),
     "with an id too short": ({"ticket_id": b"x"}, None),
     "expired from the start": ({"ttl_s": 0.0}, None),
     "with a negative time to live": ({"ttl_s": -1.0}, None),

@@ -13,7 +13,7 @@ from atomesh.testing.pd_bench import ONE_AND_ONE, PDBench, pd_bench
 from atomesh.testing.served_process import wait_for
 
 FIELDS = {"max_tokens": 16, "ignore_eos": True}
-# That a push or a commit is lost is known when its deadline or lease has passed: 10 s, spent together.
+# That a push or a commit is lost is known after a fifteenth of the lease without progress: 2 s.
 BROKEN = {"kv_drop_commit": 2, "kv_partial_push": 1, "kv_drop_push": 1}  # a commit is said twice
 
 
@@ -39,6 +39,17 @@ def test_a2_what_did_not_arrive_is_recomputed_and_counted(apart: PDBench, refere
     answers = break_each(apart, prompts)
     assert answers == [reference.client.complete(prompt, **FIELDS) for prompt in prompts]
     wait_for(lambda: failed_transfers(apart) - before == len(BROKEN), 5.0)
+
+
+@pytest.mark.parametrize("point", ["kv_drop_push", "kv_drop_commit"])
+def test_a2_a_loss_is_noticed_within_seconds(apart: PDBench, reference: PDBench, point: str) -> None:
+    prompt = fresh_prompt(600)
+    wanted = reference.client.complete(prompt, **FIELDS)
+    apart.arm("prefill", point, BROKEN[point])
+    began = time.monotonic()
+    answer = apart.client.complete(prompt, **FIELDS)
+    assert time.monotonic() - began < 4.0
+    assert (answer, answer.path) == (wanted, "recomputed")
 
 
 def test_a2_late_blocks_are_waited_for(apart: PDBench, reference: PDBench) -> None:

@@ -111,7 +111,8 @@ class BlockPoolMachine(RuleBasedStateMachine):
         assert self.pool.num_idle == len(self.idle)
         others = (len(self.reserved), len(self.quarantined))
         assert (self.pool.num_reserved, self.pool.num_quarantined) == others
-        assert self.pool.num_held == len(set(self.holds))
+        assert (self.pool.num_held, self.pool.num_references) == (len(set(self.holds)), len(self.holds))
+        assert self.pool.num_counted == NUM_BLOCKS
         assert self.pool.num_available == NUM_BLOCKS - len(set(self.holds)) - sum(others)
         assert all(self.pool.references(block) == self.holds.count(block) for block in range(NUM_BLOCKS))
 

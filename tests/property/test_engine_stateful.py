@@ -139,6 +139,7 @@ class EngineMachine(RuleBasedStateMachine):
     def books_are_right(self) -> None:
         if hasattr(self, "scripted"):
             self.scripted.engine.check_invariants()
+            assert self.scripted.scheduler.audit.run() == 0
 
     @invariant()
     def every_cached_block_can_be_reached(self) -> None:

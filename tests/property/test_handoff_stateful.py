@@ -179,14 +179,24 @@ class HandoffMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.pair.advance_clock(seconds)
 
-    @rule()
-    def reset_prefix_cache(self) -> None:
-        self.pair.decode.engine.reset_prefix_cache()
+    @rule(is_prefill=st.booleans())
+    def reset_prefix_cache(self, is_prefill: bool) -> None:
+        worker = self.pair.prefill if is_prefill else self.pair.decode
+        worker.engine.reset_prefix_cache()
+
+    @rule(is_prefill=st.booleans(), budget=st.sampled_from([1, 2, 8]))
+    def change_role(self, is_prefill: bool, budget: int) -> None:
+        worker = self.pair.prefill if is_prefill else self.pair.decode
+        worker.engine.set_chunk_budget(budget)
 
     @invariant()
     def books_are_right(self) -> None:
-        if hasattr(self, "pair"):
-            self.pair.check_invariants()
+        if not hasattr(self, "pair"):
+            return
+        self.pair.check_invariants()
+        for worker in (self.pair.prefill, self.pair.decode):
+            assert worker.scheduler.audit.run() == 0
+            assert worker.engine.load().kv_imbalances == 0
 
     def teardown(self) -> None:
         if not hasattr(self, "pair"):

@@ -23,7 +23,7 @@ from atomesh.protocol.worker import PRESETS, Role
 
 SECRET = b"the pair's secret, of some length"
 PATIENCE_S = 30.0
-KV_LEASE_S = 3.0
+KV_LEASE_S = 15.0  # a lost push or commit is noticed after a fifteenth
 OnFailure = Literal["recompute", "fail"]
 
 

@@ -87,6 +87,17 @@ class SimulatedLinks:
             remote_kv.push_failed(entry.push_id, entry.reason, now)
         self.flush()
 
+    def lose(self, route: Route) -> HandoffMessage | _Landing | _Receipt:
+        """The first entry of a queue never arrives, though the connection stands: only a fault does that."""
+        return self._queues[route].popleft()
+
+    def restart(self, address: str, engine: ScriptedEngine) -> None:
+        """Another life at the same address: nobody is connected to it, and it knows nothing of before."""
+        for route in [route for route in self._queues if address in route[:2]]:
+            if route in self._queues:
+                self.cut(route)
+        self._workers[address] = _Worker(engine)
+
     def fence(self) -> None:
         """The oldest cancelled grant is fenced."""
         address, grant = self._fences.popleft()

@@ -11,10 +11,14 @@ from atomesh.engine.core.scheduler import SchedulerConfig
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg, TokenDelta
 from atomesh.protocol.ticket import TICKET_ID_BYTES, Ticket, sign
 from atomesh.testing.scripted_engine import SECRET, ScriptedEngine
-from atomesh.testing.simulated_links import SimulatedLinks
+from atomesh.testing.simulated_links import Route, SimulatedLinks
 
 OnFailure = Literal["recompute", "fail"]
 PREFILL, DECODE = "kv of p", "kv of d"
+ASK: Route = (PREFILL, DECODE, PREFILL)  # the prefill worker's words over its own connection
+REPLY: Route = (PREFILL, DECODE, DECODE)
+PULL: Route = (DECODE, PREFILL, DECODE)
+PULL_REPLY: Route = (DECODE, PREFILL, PREFILL)
 TTL_S = 600.0
 
 
@@ -112,6 +116,11 @@ class SimulatedPair:
                 is_first = worker is self.prefill and delta.finish_reason is None
                 handed_off.is_decode_due = is_first or handed_off.is_decode_due
         self.links.flush()
+
+    def drain(self, *routes: Route) -> None:
+        """Let through all that is under way on these routes, and what follows from it there."""
+        while waiting := [route for route in routes if route in self.links.routes]:
+            self.links.advance(waiting[0])
 
     def check_invariants(self) -> None:
         for worker in (self.prefill, self.decode):

@@ -53,9 +53,7 @@ class RemoteKV:
 
     def heard(self, peer: str, message: HandoffMessage, now: float, incarnation: str) -> None:
         """`incarnation` is what the peer has proved to be, at the hello of its connection."""
-        if not isinstance(message, Reserve | Pull) and not self._gate.is_party(
-            message.ticket_id, incarnation
-        ):
+        if not self._may_say(message, incarnation):
             self.refusals["ticket_peer"] += 1
             return
         match message:
@@ -78,6 +76,12 @@ class RemoteKV:
             case Withdraw():
                 self.sender.withdrawn(message)
                 self.receiver.ended_by_peer(peer, message.ticket_id, "withdrawn")
+
+    def _may_say(self, message: HandoffMessage, incarnation: str) -> bool:
+        """A ticket that is shown is looked at where it is served; a no is taken from whoever was asked."""
+        if isinstance(message, Reserve | Pull | Refuse):
+            return True
+        return self._gate.is_party(message.ticket_id, incarnation)
 
     def pushed(self, push_id: int, now: float) -> None:
         self.sender.pushed(push_id, now)

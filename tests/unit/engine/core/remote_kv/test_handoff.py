@@ -10,13 +10,19 @@ from atomesh.protocol.generation import DecodeLeg, PrefillLeg
 from atomesh.protocol.sampling import SamplingSpec
 from atomesh.testing.scripted_engine import ScriptedEngine, scripted_request
 from atomesh.testing.simulated_links import Route
-from atomesh.testing.simulated_pair import DECODE, PREFILL, HandedOff, SimulatedPair, is_idle
+from atomesh.testing.simulated_pair import (
+    ASK,
+    DECODE,
+    PREFILL,
+    PULL,
+    PULL_REPLY,
+    REPLY,
+    HandedOff,
+    SimulatedPair,
+    is_idle,
+)
 
 BLOCK = 4
-ASK: Route = (PREFILL, DECODE, PREFILL)  # the prefill worker's words over its own connection
-REPLY: Route = (PREFILL, DECODE, DECODE)
-PULL: Route = (DECODE, PREFILL, DECODE)
-PULL_REPLY: Route = (DECODE, PREFILL, PREFILL)
 SIZES = {
     "max_num_seqs": 8,
     "max_num_batched_tokens": 8,
@@ -54,12 +60,6 @@ def advance(pair: SimulatedPair, *routes: Route) -> None:
         pair.links.advance(route)
 
 
-def drain(pair: SimulatedPair, *routes: Route) -> None:
-    """Let through all that is under way on these routes, and what follows from it there."""
-    while waiting := [route for route in routes if route in pair.links.routes]:
-        pair.links.advance(waiting[0])
-
-
 def states(worker: ScriptedEngine) -> dict[str, int]:
     return worker.engine.take_stock().states
 
@@ -94,7 +94,7 @@ def test_blocks_go_while_the_next_chunk_is_computed_and_decode_computes_no_promp
     steps(pair, pair.prefill, 2)
     assert handed_off.tokens == {0: pair.prefill.solo_answer(handed_off.request)[:1]}
     assert handed_off.last[0].cached_tokens == 0
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     assert outcomes(pair.prefill) == {"sent_committed": 1}
     assert is_idle(pair.prefill)
     pair.start_decode(handed_off)
@@ -132,7 +132,7 @@ def test_one_prefill_serves_all_choices_and_they_share_its_blocks(pair: Simulate
     """FAULTS.md B3."""
     handed_off = submit(pair, n=3)
     steps(pair, pair.prefill, 3)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     pair.start_decode(handed_off)
     pair.step(pair.decode)
     assert states(pair.decode)["held"] == 4 + 3  # the partial block was copied on write
@@ -192,7 +192,7 @@ def test_a_full_decode_worker_refuses_and_pulls_when_it_has_room() -> None:
         assert pair.decode.engine.has_work()
         pair.step(pair.decode)
     assert not pair.decode.engine.has_work()
-    drain(pair, PULL, PULL_REPLY)
+    pair.drain(PULL, PULL_REPLY)
     assert outcomes(pair.prefill) == {"sent_committed": 1}
     pair.run()
     assert_answered(pair, handed_off)
@@ -209,7 +209,7 @@ def test_a_decode_leg_that_overtakes_the_offer_pulls_and_the_late_offer_changes_
     assert sorted(pair.links.routes) == sorted([PULL, ASK])
     advance(pair, ASK)  # the offer: not answered, the pull has granted already
     assert REPLY not in pair.links.routes
-    drain(pair, PULL, PULL_REPLY)
+    pair.drain(PULL, PULL_REPLY)
     pair.run()
     assert_answered(pair, handed_off)
     assert outcomes(pair.decode) == {"received_committed": 1}
@@ -221,11 +221,11 @@ def test_grants_leave_the_watermark_and_an_older_waiting_request_alone() -> None
         submit(pair, 24, name)
     steps(pair, pair.prefill, 1)
     steps(pair, pair.prefill, 5)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     assert pair.decode.scheduler.remote_kv.refusals == {}  # 6 + 6 blocks of 12
     submit(pair, 1, "c")
     pair.step(pair.prefill)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     assert pair.decode.scheduler.remote_kv.refusals == {"full": 1}
 
 
@@ -233,12 +233,12 @@ def test_nothing_is_granted_while_an_older_sequence_lacks_room() -> None:
     pair = SimulatedPair(config(), config(num_blocks=16), watermark=0.0)
     submit(pair, 30, "held")
     steps(pair, pair.prefill, 4)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     pair.decode.engine.add(scripted_request("big", prompt(40, 500)))
     pair.decode.engine.step()
     small = submit(pair, 3, "small")
     pair.step(pair.prefill)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     assert pair.decode.scheduler.remote_kv.refusals == {"full": 1}
     assert small.is_decode_due
 
@@ -276,7 +276,7 @@ def test_a_claim_waits_for_kv_that_is_under_way_and_says_how_long(pair: Simulate
     pair.step(pair.decode)
     assert not pair.decode.engine.has_work()
     pair.advance_clock(2.5)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     assert pair.decode.engine.has_work()
     pair.run()
     timings = pair.decode.answers.first["a"].timings
@@ -307,7 +307,7 @@ def test_an_abort_after_the_prefill_leg_frees_both_sides_at_once(pair: Simulated
     steps(pair, pair.prefill, 3)
     advance(pair, ASK, REPLY)
     pair.abort(handed_off)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     while pair.links.num_fences:
         pair.links.fence()
     assert is_idle(pair.prefill)
@@ -324,7 +324,7 @@ def test_an_aborted_attempt_is_found_by_its_tickets_name(pair: SimulatedPair) ->
         worker.engine.abort_attempt("another")
         worker.engine.abort_attempt("a")
     pair.links.flush()
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     pair.links.fence()
     assert is_idle(pair.prefill)
     assert is_idle(pair.decode)
@@ -349,7 +349,7 @@ def test_prefill_that_fails_gives_decodes_blocks_back(pair: SimulatedPair) -> No
     advance(pair, ASK, REPLY)
     pair.step(pair.prefill)
     assert handed_off.error is not None
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     pair.links.fence()
     assert is_idle(pair.decode)
     assert outcomes(pair.decode) == {"received_withdrawn": 1}
@@ -364,7 +364,7 @@ def test_a_grant_without_progress_lapses_and_its_kv_is_pulled_later(pair: Simula
     pair.links.flush()
     assert states(pair.decode)["quarantined"] == 5
     steps(pair, pair.prefill, 2)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     pair.links.fence()
     pair.start_decode(handed_off)
     pair.run()
@@ -376,10 +376,10 @@ def test_a_prompt_that_takes_its_time_renews_its_grant(pair: SimulatedPair) -> N
     submit(pair, 18)
     pair.step(pair.prefill)
     advance(pair, ASK, REPLY)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     for _ in range(20):
         pair.advance_clock(4.0)
-        drain(pair, ASK, REPLY)
+        pair.drain(ASK, REPLY)
     assert states(pair.decode)["reserved"] == 3
     assert pair.prefill.engine.next_deadline() == pytest.approx(80.0 + 10 / 3)
 
@@ -399,7 +399,7 @@ def test_an_offer_that_nobody_wants_lapses(pair: SimulatedPair) -> None:
 def test_committed_kv_that_nobody_claims_lapses_into_the_prefix_cache(pair: SimulatedPair) -> None:
     handed_off = submit(pair)
     steps(pair, pair.prefill, 3)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     pair.advance_clock(30.0)
     assert outcomes(pair.decode) == {"received_unclaimed": 1}
     assert states(pair.decode) == {"free": 28, "cached": 4, "held": 0, "reserved": 0, "quarantined": 0}
@@ -415,7 +415,7 @@ def test_a_lost_peer_voids_what_was_under_way_and_a_claim_goes_on_alone(pair: Si
     pair.start_decode(handed_off)
     pair.links.cut(ASK)
     assert states(pair.prefill)["held"] == 5  # kept, but no longer being read
-    drain(pair, PULL)  # decode says that it no longer wants it
+    pair.drain(PULL)  # decode says that it no longer wants it
     assert is_idle(pair.prefill)
     pair.run()
     assert_answered(pair, handed_off, "recomputed")
@@ -447,8 +447,8 @@ def arrive(pair: SimulatedPair, handed_off: HandedOff) -> None:
     """Compute and transfer its KV, and claim it."""
     while not handed_off.is_decode_due:
         pair.step(pair.prefill)
-        drain(pair, ASK, REPLY)
-    drain(pair, ASK, REPLY)
+        pair.drain(ASK, REPLY)
+    pair.drain(ASK, REPLY)
     pair.start_decode(handed_off)
 
 
@@ -500,7 +500,7 @@ def test_a_running_decode_takes_the_place_of_what_nobody_has_claimed() -> None:
 def test_kv_of_other_tokens_is_not_used(pair: SimulatedPair) -> None:
     handed_off = submit(pair)
     steps(pair, pair.prefill, 3)
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     other = scripted_request("a", prompt(18, 700), SamplingSpec(seed=0, max_tokens=6))
     first = pair.decode.solo_answer(other)[:1]
     pair.decode.engine.add(other, DecodeLeg(outputs={0: first}, ticket=handed_off.ticket))
@@ -595,7 +595,7 @@ def test_the_books_name_every_owner(pair: SimulatedPair) -> None:
     books = pair.decode.engine.take_stock()
     assert (books.total, sum(books.states.values())) == (32, 32)
     assert books.owners == {f"transfer {ticket_id}": 5}
-    drain(pair, ASK, REPLY)
+    pair.drain(ASK, REPLY)
     pair.start_decode(handed_off)
     pair.decode.step()
     assert pair.decode.engine.take_stock().owners == {"request a": 5}

@@ -93,6 +93,28 @@ def test_an_offer_under_a_forged_ticket_is_refused(decode: ScriptedEngine, chang
     assert states(decode) == {"free": 16}
 
 
+def test_a_genuine_ticket_shown_by_another_worker_reserves_nothing_and_stays_good(
+    decode: ScriptedEngine,
+) -> None:
+    """FAULTS.md F2."""
+    answer = hear(decode, Reserve(TICKET, HASHES, 10), "q", "somebody")
+    assert answer == [Send("q", Refuse(ID, "ticket"))]
+    assert decode.scheduler.remote_kv.refusals == {"ticket_peer": 1}
+    assert states(decode) == {"free": 16}
+    grant(decode)
+
+
+def test_a_genuine_ticket_shown_by_another_worker_pulls_nothing_and_stays_good(
+    prefill: ScriptedEngine,
+) -> None:
+    assert hear(prefill, Pull(TICKET, ANY_GRANT, [0, 1, 2]), "q", "somebody") == [
+        Send("q", Refuse(ID, "ticket"))
+    ]
+    assert prefill.scheduler.remote_kv.refusals == {"ticket_peer": 1}
+    push, _ = hear(prefill, Pull(TICKET, ANY_GRANT, [0, 1, 2]), "q", "d")
+    assert isinstance(push, Push)
+
+
 def test_an_offer_that_can_never_fit_is_refused_as_full(decode: ScriptedEngine) -> None:
     wish = Reserve(TICKET, [bytes([number]) * 16 for number in range(16)], 64)
     assert hear(decode, wish, "p") == [Send("p", Refuse(ID, "full"))]

@@ -69,6 +69,24 @@ def test_each_side_takes_only_what_is_meant_for_its_incarnation(
     assert [one.refusal(ticket(), purpose, 0.0) for purpose in others] == ["ticket_incarnation"] * 2
 
 
+@pytest.mark.parametrize(("incarnation", "purpose", "other"), [("d", "reserve", "p"), ("p", "pull", "d")])
+def test_only_the_other_worker_that_it_names_can_show_it(incarnation: str, purpose: str, other: str) -> None:
+    one = gate(incarnation)
+    for presenter in ("somebody", incarnation, ""):
+        assert one.refusal(ticket(), purpose, 0.0, presenter) == "ticket_peer"
+        assert one.is_party(ticket().ticket_id, presenter)  # it has not been seen
+    assert one.refusal(ticket(), purpose, 0.0, other) is None
+    assert one.is_party(ticket().ticket_id, other)
+    assert not one.is_party(ticket().ticket_id, "somebody")
+
+
+def test_a_ticket_is_over_when_its_ttl_is() -> None:
+    one = gate()
+    assert one.end_of(ticket().ticket_id, 7.0) == 7.0
+    one.refusal(ticket(), "reserve", 5.0)
+    assert one.end_of(ticket().ticket_id, 7.0) == 65.0
+
+
 def test_the_ttl_counts_from_first_sight() -> None:
     one = gate()
     assert one.refusal(ticket(), "reserve", 1000.0) is None
