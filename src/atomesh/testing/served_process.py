@@ -30,6 +30,7 @@ class ServedProcess:
     process: "subprocess.Popen[str]"
     port: int
     model: str = ""
+    log: Path | None = None
 
     @property
     def url(self) -> str:
@@ -91,7 +92,7 @@ def served_process(
             text=True,
         )
     try:
-        yield ServedProcess(process, port)
+        yield ServedProcess(process, port, log=log)
     finally:
         process.terminate()
         try:
@@ -110,7 +111,8 @@ def wait_ready(served: ServedProcess) -> dict[str, Any]:
     output = served.process.stdout
     line = "" if output is None else output.readline()
     if not line:
-        raise AssertionError(f"the server has ended: {served.process.communicate()[1]}")
+        words = served.process.communicate()[1] if served.log is None else served.log.read_text()
+        raise AssertionError(f"the server has ended: {words}")
     document: dict[str, Any] = json.loads(line)
     served.model = document["model"]
     return document
