@@ -62,8 +62,8 @@ class EngineFlags:
     chunked_prefill: bool = True
     """Compute long prompts in chunks between the tokens of running answers."""
     kv_lease: float = DEFAULT_KV_LEASE_S
-    """Seconds (0.1 to 86400) that KV waits to be taken over by another worker; a hand-off without progress
-    ends after a third of them."""
+    """Seconds (0.1 to 86400) that KV waits to be taken over by another worker; once blocks are on their
+    way, a hand-off ends after a fifteenth of them without another."""
     threads: int | None = None
     """Threads of each worker's arithmetic; by default one for each core that it may use."""
 

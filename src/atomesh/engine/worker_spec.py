@@ -11,7 +11,8 @@ DEFAULT_KV_LEASE_S = 30.0
 class WorkerSpec:
     """`kv_listen` is where the KV plane listens, None for a worker without one.
 
-    KV waits `kv_lease_s` seconds to be taken over; a hand-off without progress ends after a third of them.
+    KV waits `kv_lease_s` seconds to be taken over; all other waits of a hand-off are shares of that, as
+    `RemoteKVConfig` has them.
     """
 
     secret: bytes = field(repr=False)
