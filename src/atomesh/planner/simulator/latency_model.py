@@ -7,32 +7,33 @@ sum to half of 4 · layers · width · n². `width` is heads × head size.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from atomesh.errors import ConfigurationError
 from atomesh.mesh.placement.costs import StepCosts
-
-if TYPE_CHECKING:
-    from atomesh.engine.core.batch import ScheduledBatch
+from atomesh.protocol.step_sample import StepSample
 
 STEP_S = 0.010  # c0: launching a step
 H100_BF16_FLOPS = 989.4e12  # dense, SXM; NVIDIA H100 data sheet
 
 
-def prefill_costs(parameters: float, layers: int, width: int, flops: float) -> StepCosts:
-    """Of steps that only prefill. `flops` is the rate that is reached, in operations a second."""
+def compute_costs(parameters: float, layers: int, width: int, flops: float) -> StepCosts:
+    """Of steps bound by arithmetic, as prefill is. `flops` is the rate that is reached, per second.
+
+    A single token after p others is one of a prompt: n² − (n − 1)² is about 2p.
+    """
+    token_s, quadratic_s = 2 * parameters / flops, 2 * layers * width / flops
     return StepCosts(
         fixed_s=STEP_S,
-        token_s=2 * parameters / flops,
-        quadratic_s=2 * layers * width / flops,
-        context_s=0.0,
-        sequence_s=0.0,
+        token_s=token_s,
+        quadratic_s=quadratic_s,
+        context_s=2 * quadratic_s,
+        sequence_s=token_s,
     )
 
 
 COSTS: Mapping[str, StepCosts] = {
     # Llama 3.1 70B: 70.6e9 parameters, 80 layers, 64 heads of 128.
-    "llama-70b@8xh100-50%": prefill_costs(70.6e9, 80, 64 * 128, 8 * 0.5 * H100_BF16_FLOPS),
+    "llama-70b@8xh100-50%": compute_costs(70.6e9, 80, 64 * 128, 8 * 0.5 * H100_BF16_FLOPS),
 }
 DEFAULT_COST = "llama-70b@8xh100-50%"
 
@@ -44,11 +45,11 @@ def find_costs(name: str) -> StepCosts:
     return COSTS[name]
 
 
-def work_of(batch: "ScheduledBatch") -> tuple[int, int]:
-    """Σ(n − m) and Σ(n² − m²) over the batch's sequences, each of which computes its tokens m … n."""
-    tokens = squares = 0
-    for sequence in batch.sequences:
-        start, count = sequence.start, len(sequence.token_ids)
-        tokens += count
-        squares += count * (count + 2 * start)
-    return tokens, squares
+def step_seconds(costs: StepCosts, work: StepSample) -> float:
+    """How long a step takes that computes what the sample counts."""
+    return (
+        costs.fixed_s
+        + costs.token_s * work.prefill_tokens
+        + costs.quadratic_s * work.prefill_quadratic
+        + costs.decoding_s(work.context_tokens, work.batch)
+    )

@@ -116,7 +116,13 @@ class SimulatedCluster:
         )
         name = f"worker-{number}"
         description = WorkerDescription(
-            worker_id=name, incarnation=name, pid=number, role="unified", model=model
+            worker_id=name,
+            incarnation=name,
+            pid=number,
+            role="unified",
+            model=model,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
         )
         scheduler = Scheduler(config, self._hasher, kv=shared)
         return SimulatedWorker(description, scheduler, self._settings.costs, self._loop, self._gateway.hear)

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from functools import partial
 
+from msgspec.structs import replace
+
 from atomesh.engine.core.batch import SampledToken, ScheduledBatch, SequenceOutcome, StepResult
 from atomesh.engine.core.scheduler import Scheduler
+from atomesh.engine.core.step_measure import measure
 from atomesh.mesh.placement.costs import StepCosts
 from atomesh.planner.simulator.event_loop import EventLoop
-from atomesh.planner.simulator.latency_model import work_of
+from atomesh.planner.simulator.latency_model import step_seconds
 from atomesh.protocol.frames import StepFrame
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.step_sample import StepSample
@@ -47,21 +50,16 @@ class SimulatedWorker:
         batch = self.scheduler.schedule(self._loop.now())
         self._is_computing = bool(batch.sequences)
         if self._is_computing:
-            tokens, squares = work_of(batch)
-            seconds = self._costs.fixed_s + self._costs.token_s * tokens + self._costs.quadratic_s * squares
+            work = measure(batch, 0.0)
+            seconds = step_seconds(self._costs, work)
             self.busy_s += seconds
-            self._loop.after(seconds, partial(self._finish, batch, seconds))
+            self._loop.after(seconds, partial(self._finish, batch, replace(work, seconds=seconds)))
 
-    def _finish(self, batch: ScheduledBatch, seconds: float) -> None:
+    def _finish(self, batch: ScheduledBatch, sample: StepSample) -> None:
         result = StepResult(
             {one.sequence_id: SequenceOutcome((ANY_TOKEN,) * len(one.choices)) for one in batch.sequences}
         )
-        deltas = self.scheduler.update(batch, result, self._loop.now())
-        tokens, squares = work_of(batch)
-        frame = StepFrame(
-            deltas=deltas,
-            load=self.scheduler.load(),
-            sample=StepSample(seconds, tokens, squares, 0, 0),
-        )
-        self._hear(self, frame)
+        scheduler = self.scheduler
+        deltas = scheduler.update(batch, result, self._loop.now())
+        self._hear(self, StepFrame(deltas, scheduler.load(), scheduler.journal.take(), sample))
         self._step()

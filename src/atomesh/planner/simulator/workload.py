@@ -35,7 +35,7 @@ class Workload:
 
     def load(self, costs: StepCosts, num_workers: int) -> float:
         """What share of `num_workers` workers' time it would take without any cache, one prompt a step."""
-        work = sum(costs.prefill_s(arrival.num_tokens, 0) for arrival in self.arrivals)
+        work = sum(costs.fixed_s + costs.tokens_s(arrival.num_tokens, 0) for arrival in self.arrivals)
         return work / (num_workers * self.duration_s)
 
     def at_load(self, load: float, costs: StepCosts, num_workers: int) -> "Workload":

@@ -46,5 +46,7 @@ def test_traffic_that_takes_no_time_is_refused() -> None:
 
 
 def test_the_block_size_has_to_be_that_of_the_ids() -> None:
-    with pytest.raises(ConfigurationError, match="a prompt of 9 tokens has 2 block ids, which do not go with blocks of 4"):
+    with pytest.raises(
+        ConfigurationError, match="a prompt of 9 tokens has 2 block ids, which do not go with blocks of 4"
+    ):
         make_workload([Arrival(0.0, 9, (0, 1)), Arrival(1.0, 4, (0,))], 4, Random(0))
