@@ -16,6 +16,7 @@ from atomesh.engine.live_requests import LiveRequests, Outlet
 from atomesh.engine.news import EngineNews
 from atomesh.engine.roles import chunk_budget
 from atomesh.errors import AtomeshError, ServiceUnavailableError
+from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.frames import FrameError, Heartbeat, Inspected, StepFrame, encode_frame
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta, WireError
 from atomesh.protocol.kv_events import KVEvents
@@ -42,6 +43,7 @@ class EngineLoop:
         clock: Clock,
         on_failure: Callable[[Exception], None],
         doorbell: Doorbell | None = None,
+        faults: FaultPoints | None = None,
     ) -> None:
         """`on_failure` is called in the engine thread when the engine itself, not a request, has failed.
 
@@ -62,6 +64,7 @@ class EngineLoop:
         self._has_handoffs = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._doorbell = doorbell or Doorbell()
+        self._faults = faults or NoFaults()
 
     def start(self) -> None:
         self._doorbell.on_ring(self._wake)
@@ -161,6 +164,9 @@ class EngineLoop:
     def _tell(self, deltas: list[TokenDelta]) -> None:
         """Send everyone's deltas, and the news to those who follow them."""
         news = self._engine.take_news()
+        told = msgspec.structs.replace(news.kv_events, events=[])
+        if news.kv_events.events and self._faults.fires("kv_drop_events"):
+            news = EngineNews(self._told, news.sample, news.transfers)
         frames = self._by_outlet(deltas)
         for outlet, own in frames.items():
             self._send(outlet, own, news if outlet in self._followers else None)
@@ -168,7 +174,7 @@ class EngineLoop:
             data = encode_frame(_frame([], self._load, news))
             for outlet in self._followers.difference(frames):
                 outlet.send(data)
-        self._told = msgspec.structs.replace(news.kv_events, events=[])
+        self._told = told
 
     def _look(self) -> None:
         self._load = msgspec.structs.replace(self._engine.load(), draining=self._is_draining)

@@ -67,7 +67,7 @@ class Worker:
             loop.call_soon_threadsafe(self._fail, error)
 
         options = self._options
-        engine_loop = EngineLoop(self._engine, self._clock, on_failure, self._doorbell)
+        engine_loop = EngineLoop(self._engine, self._clock, on_failure, self._doorbell, options.faults)
         engine_loop.set_role(PRESETS[options.identity.worker.role])
         self.token_plane = TokenPlaneServer(options.identity, engine_loop, self._clock, options.faults)
         with listen(options.address, "choose another with --listen") as listener:

@@ -16,6 +16,7 @@ FAULT_POINTS: Mapping[str, str] = {
     "kv_flip_bit": "sender: one bit of a pushed block is flipped after its checksum was taken",
     "kv_drop_commit": "prefill: the commit is never sent",
     "kv_refuse_reserve": "decode: a reservation is refused as if the pool were full",
+    "kv_drop_events": "engine: a batch of KV events is told to no gateway",
     "step_delay": "engine: a step takes the argument's seconds longer",
     "step_fail": "engine: a step raises, and again for each of its sequences alone",
 }

@@ -13,6 +13,7 @@ from atomesh.engine.token_plane import Identity
 from atomesh.engine.worker import Worker, WorkerOptions
 from atomesh.protocol.address import parse_address
 from atomesh.protocol.block_hash import BlockHasher
+from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.worker import ModelDescription, WorkerDescription
 from atomesh.testing.scripted_executor import NextToken, ScriptedExecutor
 
@@ -80,13 +81,19 @@ class ScriptedWorker:
 
 @asynccontextmanager
 async def scripted_worker(
-    engine: Engine, address: str, secret: bytes, drain_s: float = 0.0
+    engine: Engine,
+    address: str,
+    secret: bytes,
+    drain_s: float = 0.0,
+    incarnation: str = "0" * 16,
+    faults: FaultPoints | None = None,
 ) -> AsyncIterator[ScriptedWorker]:
     """Serves `engine` at `address` (a TCP port of 0 is replaced by the real one) while the block runs."""
     description = WorkerDescription(
-        worker_id="scripted-0", incarnation="0" * 16, pid=0, role="unified", model=engine.description
+        worker_id="scripted-0", incarnation=incarnation, pid=0, role="unified", model=engine.description
     )
-    options = WorkerOptions(Identity(secret, description), parse_address(address), drain_s)
+    identity = Identity(secret, description)
+    options = WorkerOptions(identity, parse_address(address), drain_s, faults or NoFaults())
     worker = Worker(engine, options, MonotonicClock())
     bound: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(worker.run(bound.set_result))

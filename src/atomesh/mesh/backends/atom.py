@@ -5,14 +5,17 @@ import logging
 
 from atomesh.clock import Clock
 from atomesh.errors import AtomeshError
+from atomesh.mesh.backends.knowledge import Knowledge
 from atomesh.mesh.backends.request_stream import RequestStream
-from atomesh.mesh.backends.worker_connection import WorkerConnection
+from atomesh.mesh.backends.worker_connection import News, WorkerConnection
 from atomesh.mesh.backends.worker_lost import WorkerLostError
+from atomesh.mesh.backends.worker_news import WorkerNews
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.protocol.address import UnixAddress, parse_address
 from atomesh.protocol.frames import Abort, FrameError, Inspected, ResetPrefixCache, SetFault, SetRole
 from atomesh.protocol.generation import GenerationRequest, Leg
-from atomesh.protocol.worker import LoadReport, RoleWeights
+from atomesh.protocol.kv_events import KVSnapshot, RequestKVSnapshot
+from atomesh.protocol.worker import RoleWeights
 
 _log = logging.getLogger(__name__)
 
@@ -31,14 +34,23 @@ class SilentWorkerError(Exception):
 class AtomBackend:
     """`run` keeps the connection; the registry hears what becomes of it."""
 
-    def __init__(self, address: str, secret: bytes, registry: WorkerRegistry, clock: Clock) -> None:
-        """Raises ConfigurationError when `address` is none."""
+    def __init__(
+        self,
+        address: str,
+        secret: bytes,
+        registry: WorkerRegistry,
+        clock: Clock,
+        knowledge: Knowledge | None = None,
+    ) -> None:
+        """Raises ConfigurationError when `address` is none. The worker's news add to `knowledge`."""
         self.address = address
         self._parsed = parse_address(address)
         self._secret = secret
         self._registry = registry
         self._clock = clock
+        self._knowledge = knowledge or Knowledge()
         self._connection: WorkerConnection | None = None
+        self._news: WorkerNews | None = None
         self._is_missed = False
         registry.expect(address)
 
@@ -105,6 +117,7 @@ class AtomBackend:
             worker = await asyncio.wait_for(connection.hello, HANDSHAKE_S)
             self._connection = connection
             self._registry.connected(self.address, worker, self._clock.now())
+            self._news = WorkerNews(worker, self._knowledge, self._request_snapshot, self._clock.now())
             self._tell_role()
             self._say_ready(worker.worker_id)
             await self._watch(connection)
@@ -128,6 +141,10 @@ class AtomBackend:
         if weights is not None and self._connection is not None:
             self._connection.send(SetRole(weights))
 
+    def _request_snapshot(self) -> None:
+        if self._connection is not None:
+            self._connection.send(RequestKVSnapshot())
+
     async def _connect(self) -> WorkerConnection:
         loop = asyncio.get_running_loop()
 
@@ -140,11 +157,18 @@ class AtomBackend:
             _, connection = await loop.create_connection(protocol, self._parsed.host, self._parsed.port)
         return connection
 
-    def _heard(self, load: LoadReport) -> None:
-        self._registry.heard(self.address, load, self._clock.now())
+    def _heard(self, news: News) -> None:
+        now = self._clock.now()
+        if not isinstance(news, KVSnapshot):
+            self._registry.heard(self.address, news.load, now)
+        if self._news is not None:
+            self._news.hear(news, now)
 
     def _lost(self) -> None:
         self._connection = None
+        if self._news is not None:
+            self._news.close()
+            self._news = None
         self._registry.lost(self.address)
 
     async def _watch(self, connection: WorkerConnection) -> None:

@@ -5,7 +5,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.request_stream import RequestStream
@@ -28,7 +28,12 @@ from atomesh.protocol.frames import (
 )
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
-from atomesh.protocol.worker import LoadReport, WorkerDescription
+from atomesh.protocol.kv_events import KVSnapshot
+
+if TYPE_CHECKING:
+    from atomesh.protocol.worker import WorkerDescription
+
+News = StepFrame | Heartbeat | KVSnapshot
 
 
 class WorkerConnection(asyncio.Protocol):
@@ -37,15 +42,14 @@ class WorkerConnection(asyncio.Protocol):
     A fault of the peer closes the connection; `hello` then raises FrameError or ConnectionError.
     """
 
-    def __init__(
-        self, secret: bytes, on_load: Callable[[LoadReport], None], on_lost: Callable[[], None]
-    ) -> None:
-        """`on_lost` is called before any request hears that the worker is gone."""
+    def __init__(self, secret: bytes, on_news: Callable[[News], None], on_lost: Callable[[], None]) -> None:
+        """`on_news` is called before the tokens that came with the news are handed out, `on_lost` before any
+        request hears that the worker is gone."""
         loop = asyncio.get_running_loop()
         self.hello: asyncio.Future[WorkerDescription] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self._secret = secret
-        self._on_load = on_load
+        self._on_news = on_news
         self._on_lost = on_lost
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
@@ -121,11 +125,11 @@ class WorkerConnection(asyncio.Protocol):
 
     def _hear(self, message: WorkerMessage) -> None:
         match message:
-            case StepFrame(deltas, load) if self.hello.done():
-                self._on_load(load)
+            case StepFrame(deltas) if self.hello.done():
+                self._on_news(message)
                 self._sort(deltas)
-            case Heartbeat(load) if self.hello.done():
-                self._on_load(load)
+            case Heartbeat() | KVSnapshot() if self.hello.done():
+                self._on_news(message)
             case Inspected(query_id) if self.hello.done():
                 self._answer(query_id, message)
             case Challenge(nonce):
