@@ -31,7 +31,11 @@ def _show_size(num_bytes: int | None) -> str | None:
 
 
 def _convert_size(_type: object, tokens: Sequence[Token]) -> int:
-    return parse_size(tokens[0].value)
+    token = tokens[0]
+    try:
+        return parse_size(token.value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{token.keyword}: {error.message}") from None
 
 
 SIZE = Parameter(converter=_convert_size, metavar="SIZE", show_default=_show_size)

@@ -181,6 +181,12 @@ BAD_WORDS: list[tuple[str, int, str]] = [
         "or write --device cpu",
     ),
     ("serve --kv-lease=-1", 78, "--kv-lease is -1 s; it must lie between 0.1 and 86400 s, a day"),
+    (
+        "serve --kv-memory=lots",
+        78,
+        "--kv-memory: 'lots' is no amount of memory; write 2GiB, 512MiB or a number of bytes",
+    ),
+    ("serve --kv-memory 0", 78, "--kv-memory is 0; it must be at least 1"),
     ("serve --max-body=0", 78, "--max-body is 0 bytes; it must be at least 1KiB"),
     ("serve --drain-timeout=-1", 78, "--drain-timeout is -1 s; it must lie between 0 and 86400 s, a day"),
     ("serve --max-num-seqs=0", 78, "--max-num-seqs is 0; it must be at least 1"),
