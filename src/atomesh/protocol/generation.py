@@ -14,7 +14,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """One prompt, `n` answers. Validated by the frontend; nothing is checked twice but capacity.
 
     `request_id` is minted by the frontend and unique for its worker connection; a client's own id never gets
-    here. `cache_salt` keeps the prefix cache apart for those who do not share it.
+    here. `cache_salt` keeps the prefix cache apart for those who do not share it. `policy` and `session` are
+    for placement alone: which policy the client chose, and what belongs together for it.
     """
 
     request_id: str
@@ -23,6 +24,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     n: int = 1
     priority: int = 0  # lower runs first
     cache_salt: str = ""
+    policy: str = ""
+    session: str = ""
 
 
 class PrefillLeg(msgspec.Struct, frozen=True, kw_only=True, tag="prefill"):

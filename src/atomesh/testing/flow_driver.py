@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from atomesh.errors import AtomeshError, ServiceUnavailableError
-from atomesh.mesh.placement.placement import PlacementRules, candidates, place, place_rest
+from atomesh.mesh.placement.placement import PlacementRules, candidates
 from atomesh.mesh.request_flow.steps import (
     Abort,
     Action,
@@ -26,6 +26,7 @@ from atomesh.protocol.generation import TokenDelta
 from atomesh.protocol.ticket import Ticket
 from atomesh.protocol.worker import Role
 from atomesh.testing.mesh_snapshots import MODEL, cluster, worker_snapshot
+from atomesh.testing.placed import place_by_count, place_rest_by_count
 
 NOW = 100.0
 
@@ -122,7 +123,7 @@ class FlowDriver:
         try:
             workers = candidates(MODEL, cluster(*snapshots), NOW, action.excluded).fresh
             if isinstance(action, Place):
-                return Placed(place(action.request, workers, self.rules))
-            return Placed(place_rest(action.rest, workers, self.rules))
+                return Placed(place_by_count(action.request, workers, self.rules))
+            return Placed(place_rest_by_count(action.rest, workers, self.rules))
         except AtomeshError as error:
             return Nowhere(error)

@@ -5,6 +5,7 @@ from typing import Any
 from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.dispatcher import Dispatcher, DispatchRules
+from atomesh.mesh.dispatch.shared import Shared
 from atomesh.mesh.dispatch.tickets import TicketOffice
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 from atomesh.protocol.worker import Role
@@ -47,12 +48,14 @@ class ScriptedMesh:
         self.clock = ManualClock()
         self.registry = WorkerRegistry(lambda _: None)
         self.backends = {name: ScriptedBackend() for name in roles}
-        self.office = TicketOffice(b"s" * 32, "gateway-life")
+        secret = b"s" * 32
+        self.office = TicketOffice(secret, "gateway-life")
+        shared = Shared(secret, self.office)
         for name, role in roles.items():
             self.registry.expect(name)
             self.registry.connected(name, worker_description(name, role), self.clock.now())
         self.dispatcher = Dispatcher(
-            MODEL, self.registry, self.backends, self.clock, rules or DispatchRules(), self.office
+            MODEL, self.registry, self.backends, self.clock, rules or DispatchRules(), shared
         )
 
     def work(self, name: str) -> tuple[int, int, int]:

@@ -11,9 +11,10 @@ from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.cluster.total_load import total_load
 from atomesh.mesh.dispatch.drive import Drive
 from atomesh.mesh.dispatch.legs import Backend, Legs
-from atomesh.mesh.dispatch.placer import Placer
-from atomesh.mesh.dispatch.tickets import TicketOffice
+from atomesh.mesh.dispatch.placer import MeshRules, Placer
+from atomesh.mesh.dispatch.shared import Shared, share
 from atomesh.mesh.placement.placement import PlacementRules
+from atomesh.mesh.placement.policies.rules import PolicyRules
 from atomesh.mesh.request_flow.flow import FlowRules, request_flow
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
@@ -25,6 +26,7 @@ class DispatchRules:
 
     placement: PlacementRules = field(default_factory=PlacementRules)
     flow: FlowRules = field(default_factory=FlowRules)
+    policies: PolicyRules = field(default_factory=PolicyRules)
 
 
 DEFAULT_RULES = DispatchRules()
@@ -44,16 +46,21 @@ class Dispatcher:
         backends: Mapping[str, Backend],
         clock: Clock,
         rules: DispatchRules = DEFAULT_RULES,
-        office: TicketOffice | None = None,
+        shared: Shared | None = None,
     ) -> None:
-        """`backends` by worker address, as in the registry; without an `office` no worker heeds a ticket."""
+        """`backends` by worker address, as in the registry.
+
+        Without what is `shared` no worker heeds a ticket, and nothing is known of what any of them holds.
+        """
         self.counts: Counter[str] = Counter()
         self.model = model
         self._registry = registry
         self._backends = backends
         self._flow_rules = rules.flow
-        self._placer = Placer(model, registry, clock, rules.placement)
-        self._office = office or TicketOffice(secrets.token_bytes(32), secrets.token_hex(16))
+        self._shared = shared or share(secrets.token_bytes(32))
+        self._placer = Placer(
+            model, registry, clock, MeshRules(rules.placement, rules.policies), self._shared
+        )
 
     def close(self) -> None:
         """Refuse new requests from now on; those that run go on."""
@@ -64,7 +71,8 @@ class Dispatcher:
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
         legs = Legs(self._registry, self._backends)
-        drive = Drive(legs, self._placer, self._office, self.counts)
+        account = self._shared.explanations.open(request.request_id, self.model, request.n)
+        drive = Drive(legs, self._placer, self._shared.office, self.counts, account)
         return drive.run(request_flow(request, self._flow_rules))
 
     def load(self) -> LoadReport:

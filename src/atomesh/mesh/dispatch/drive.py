@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from atomesh.mesh.dispatch.explanations import Account
 from atomesh.mesh.dispatch.legs import Legs
-from atomesh.mesh.dispatch.placer import Placer
+from atomesh.mesh.dispatch.placer import Placer, request_of
 from atomesh.mesh.dispatch.tickets import TicketOffice
 from atomesh.mesh.request_flow.steps import (
     Abort,
@@ -15,7 +16,9 @@ from atomesh.mesh.request_flow.steps import (
     Flow,
     Mint,
     Minted,
+    Nowhere,
     Place,
+    Placed,
     PlaceRest,
     Release,
     SendLeg,
@@ -30,12 +33,15 @@ if TYPE_CHECKING:
 class Drive:
     """Whatever ends it, in the end each leg has been released or aborted, and each ticket released."""
 
-    def __init__(self, legs: Legs, placer: Placer, office: TicketOffice, counts: Counter[str]) -> None:
-        """`counts` hears of `retries` and `migrations`."""
+    def __init__(
+        self, legs: Legs, placer: Placer, office: TicketOffice, counts: Counter[str], account: Account
+    ) -> None:
+        """`counts` hears of `retries` and `migrations`, `account` of what comes of the decisions."""
         self._legs = legs
         self._placer = placer
         self._office = office
         self._counts = counts
+        self._account = account
         self._tickets: list[Ticket] = []
 
     async def run(self, flow: Flow[None]) -> AsyncGenerator[list[TokenDelta], None]:
@@ -47,10 +53,11 @@ class Drive:
                 match action:
                     case Place() | PlaceRest():
                         self._count(action)
-                        event = await self._placer.find(action)
+                        event = await self._find(action)
                     case Wait():
                         event = await self._legs.next(action.leg, action.source)
                     case Emit():
+                        self._placer.saw(self._account, action.deltas)
                         yield action.deltas
                     case _:
                         event = self._carry_out(action)
@@ -62,6 +69,13 @@ class Drive:
         for ticket in self._tickets:
             self._office.release(ticket)
         self._legs.close()
+        self._placer.ended(self._account)
+
+    async def _find(self, action: Place | PlaceRest) -> Placed | Nowhere:
+        found = await self._placer.find(action)
+        if isinstance(found, Placed):
+            self._legs.placed(found.placement, len(request_of(action).prompt_token_ids))
+        return found
 
     def _count(self, action: Place | PlaceRest) -> None:
         if isinstance(action, PlaceRest):

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from atomesh.errors import AtomeshError, EngineError
 from atomesh.mesh.backends.worker_lost import WorkerLostError
-from atomesh.mesh.cluster.registry import Commitment, WorkerRegistry
+from atomesh.mesh.cluster.registry import Commitment, Work, WorkerRegistry
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.placement.placement import Placement, Unified
 from atomesh.mesh.request_flow.steps import Arrived, LegFailed, SendLeg
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 
@@ -91,11 +92,19 @@ class Legs:
         self._backends = backends
         self._open: dict[SendLeg, tuple[LegStream, Commitment]] = {}
         self._expected: _Expected | None = None
+        self._num_tokens = 0
+        self._cached: dict[str, int] = {}
+
+    def placed(self, placement: Placement, num_tokens: int) -> None:
+        """What the next legs are for: a prompt of `num_tokens`, some of which need not be computed."""
+        worker = placement.worker if isinstance(placement, Unified) else placement.prefill
+        self._num_tokens, self._cached = num_tokens, {worker.address: placement.cached_tokens}
 
     def expect(self, decode: WorkerSnapshot, request_id: str, choices: int) -> None:
         """A leg of this attempt will be sent to `decode` later: it counts as work from now on."""
         self.call_off()
-        commitment = self._registry.commit(decode.address, prefill_tokens=0, sequences=choices)
+        work = Work(0, choices, decoding=choices, context_tokens=choices * self._num_tokens)
+        commitment = self._registry.commit_work(decode.address, work)
         self._expected = _Expected(decode, request_id, commitment)
 
     def call_off(self) -> None:
@@ -161,10 +170,23 @@ class Legs:
         if is_decode and expected is not None and expected.worker.address == leg.worker.address:
             self._expected = None
             return expected.commitment
-        return self._registry.commit(
-            leg.worker.address,
-            prefill_tokens=0 if is_decode else len(leg.request.prompt_token_ids),
-            sequences=leg.request.n,
+        return self._registry.commit_work(leg.worker.address, self._work_of(leg))
+
+    def _work_of(self, leg: SendLeg) -> Work:
+        length, choices = len(leg.request.prompt_token_ids), leg.request.n
+        if isinstance(leg.leg, DecodeLeg):
+            length += max(map(len, leg.leg.outputs.values()), default=0)
+            choices = len(leg.leg.outputs)
+            if leg.leg.ticket is not None:
+                return Work(0, choices, decoding=choices, context_tokens=choices * length)
+        decoding = 0 if isinstance(leg.leg, PrefillLeg) else choices
+        cached = min(self._cached.get(leg.worker.address, 0), length)
+        return Work(
+            prefill_tokens=length - cached,
+            prefill_quadratic=length * length - cached * cached,
+            sequences=choices,
+            decoding=decoding,
+            context_tokens=decoding * length,
         )
 
     def _end_expectation(self) -> None:

@@ -1,7 +1,8 @@
-"""Placement over the cluster as it is now: the shell that reads the registry and the clock for it."""
+"""Placement over the cluster as it is now: the shell that reads registry, index, costs and clock for it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -10,23 +11,32 @@ from msgspec.structs import replace as replaced
 from atomesh.clock import Clock
 from atomesh.errors import AtomeshError, ServiceUnavailableError
 from atomesh.mesh.cluster.registry import WorkerRegistry
-from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot
+from atomesh.mesh.dispatch.explanations import Account
+from atomesh.mesh.dispatch.output_length import OutputLength
+from atomesh.mesh.dispatch.prompt_hashes import Chain, Chains, PromptHashes, chain_of
+from atomesh.mesh.dispatch.shared import Shared
+from atomesh.mesh.kv_index.matches import NO_MATCHES
+from atomesh.mesh.placement.explanation import Decision
+from atomesh.mesh.placement.inputs import PlacementInputs, RequestFacts, Way
+from atomesh.mesh.placement.place import place_among, place_rest_among
 from atomesh.mesh.placement.placement import (
     RETRY_AFTER_S,
     Candidates,
-    Placement,
     PlacementRules,
+    PrefillDecode,
     candidates,
     choose,
     options,
-    place,
-    place_rest,
 )
+from atomesh.mesh.placement.policies.rules import PolicyRules
 from atomesh.mesh.request_flow.steps import Nowhere, Place, Placed, PlaceRest
+from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import ModelDescription
 
 START_S = 60.0
 PATIENCE_S = 5.0  # a silent worker is lost before that, or heard again
+HASHED_IN_A_THREAD = 16_384  # tokens from which on their hashing would hold up the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +46,31 @@ class Later:
     error: AtomeshError
 
 
+@dataclass(frozen=True, slots=True)
+class MeshRules:
+    """`policies` say who is preferred, `placement` what must not be."""
+
+    placement: PlacementRules
+    policies: PolicyRules
+
+
 class Placer:
     """For one model."""
 
-    def __init__(self, model: str, registry: WorkerRegistry, clock: Clock, rules: PlacementRules) -> None:
+    def __init__(
+        self, model: str, registry: WorkerRegistry, clock: Clock, rules: MeshRules, shared: Shared
+    ) -> None:
+        self.outputs = OutputLength()
         self._is_closed = False
         self._model = model
         self._registry = registry
         self._clock = clock
-        self._rules = rules
+        self._rules = rules.placement
+        self._policies = rules.policies.for_model(model)
+        self._shared = shared
+        self._hashes = PromptHashes(shared.secret)
+        self._dice = random.Random()  # noqa: S311  # spreads load, keeps no secret
+        self._last_way: Way | None = None
         self._opened_at = clock.now()
 
     def close(self) -> None:
@@ -57,52 +83,125 @@ class Placer:
 
         Raises ServiceUnavailableError if none can.
         """
-        workers = self._candidates().ready
-        options(workers, self._rules_now())
+        cluster = self._registry.snapshot()
+        workers = self._candidates(cluster).ready
+        options(workers, self._rules_now(cluster))
         told = [worker.description.model for worker in workers if worker.description is not None]
         return replaced(told[0], max_model_len=min(model.max_model_len for model in told))
 
     async def find(self, wanted: Place | PlaceRest) -> Placed | Nowhere:
         """Waits for silent workers if it must, PATIENCE_S at most; to leave meanwhile costs nothing."""
-        answer = self.ask(wanted)
+        chains = None
+        if len(request_of(wanted).prompt_token_ids) >= HASHED_IN_A_THREAD:
+            workers = self._registry.snapshot().ready(self._model)
+            chains = await asyncio.to_thread(self._hashes.chains, request_of(wanted), workers)
+        answer = self.ask(wanted, chains)
         if not isinstance(answer, Later):
             return answer
         changed = asyncio.Event()
         with self._registry.heeding(changed.set), suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
-                while isinstance(answer := self.ask(wanted), Later):
+                while isinstance(answer := self.ask(wanted, chains), Later):
                     await changed.wait()
                     changed.clear()
         return Nowhere(answer.error) if isinstance(answer, Later) else answer
 
-    def ask(self, wanted: Place | PlaceRest) -> Placed | Nowhere | Later:
+    def ask(self, wanted: Place | PlaceRest, chains: Chains | None = None) -> Placed | Nowhere | Later:
+        """`chains` are the prompt's, where they are known already."""
         try:
-            found = self._candidates(wanted.excluded)
-            placement = choose(found, self._search(wanted))
-            if placement is not None:
-                return Placed(placement)
-            return Later(_silence())
+            cluster = self._registry.snapshot()
+            found = self._candidates(cluster, wanted.excluded)
+            if chains is None:
+                chains = self._hashes.chains(request_of(wanted), found.ready)
+            inputs = self._inputs(wanted, cluster, chains)
+            decision = choose(found, lambda workers: self._decide(wanted, workers, inputs))
         except AtomeshError as error:
             return Nowhere(error)
+        if decision is None:
+            return Later(_silence())
+        self._remember(wanted, decision, chains)
+        return Placed(decision.placement)
 
-    def _search(self, wanted: Place | PlaceRest) -> Callable[[Sequence[WorkerSnapshot]], Placement]:
+    def saw(self, account: Account, deltas: Sequence[TokenDelta]) -> None:
+        """One step of the answer, on its way to the client."""
+        account.saw(deltas, self._clock.now())
+
+    def ended(self, account: Account) -> None:
+        """Whether or not the answer is complete."""
+        if account.measured.output_tokens:
+            self.outputs.ended(account.measured.output_tokens / account.choices)
+
+    def _inputs(self, wanted: Place | PlaceRest, cluster: ClusterSnapshot, chains: Chains) -> PlacementInputs:
+        now, knowledge = self._clock.now(), self._shared.knowledge
+        matches = NO_MATCHES
+        for chain in chains.values():
+            found = knowledge.index.match(chain, now)
+            matches = {**matches, **found} if matches else found
+        return PlacementInputs(
+            request=self._facts(wanted, next(iter(chains.values()), ())),
+            model=self._model,
+            cluster=cluster,
+            now=now,
+            dice=self._dice,
+            excluded=wanted.excluded,
+            matches=matches,
+            costs=knowledge.costs.view(),
+            rules=self._rules_now(cluster),
+            last_way=self._last_way,
+        )
+
+    def _facts(self, wanted: Place | PlaceRest, chain: Chain) -> RequestFacts:
+        request = request_of(wanted)
+        num_tokens, choices = len(request.prompt_token_ids), request.n
+        if isinstance(wanted, PlaceRest):
+            num_tokens, choices = wanted.rest.num_tokens, wanted.rest.choices
+        return RequestFacts(
+            num_prompt_tokens=num_tokens,
+            choices=choices,
+            output_tokens=self.outputs.expected(request.sampling.max_tokens),
+            block_hashes=chain,
+            policy=request.policy,
+            session=request.session,
+            salt=request.cache_salt,
+        )
+
+    def _decide(
+        self, wanted: Place | PlaceRest, workers: Sequence[WorkerSnapshot], inputs: PlacementInputs
+    ) -> Decision:
         match wanted:
-            case Place(request):
-                return lambda workers: place(request, workers, self._rules_now())
+            case Place():
+                return place_among(workers, inputs, self._policies)
             case PlaceRest(rest):
-                return lambda workers: place_rest(rest, workers, self._rules)
+                return place_rest_among(rest, workers, inputs, self._policies)
 
-    def _rules_now(self) -> PlacementRules:
+    def _remember(self, wanted: Place | PlaceRest, decision: Decision, chains: Chains) -> None:
+        """What was decided is as good as done: the next decision counts on it."""
+        now, placement = self._clock.now(), decision.placement
+        if isinstance(placement, PrefillDecode):
+            self._last_way, workers = "apart", [placement.prefill, placement.decode]
+        else:
+            self._last_way, workers = "whole", [placement.worker]
+        for worker in workers:
+            self._shared.knowledge.index.predict(worker.incarnation, chain_of(worker, chains), now)
+        account = self._shared.explanations.get(request_of(wanted).request_id)
+        if account is not None:
+            account.decided(decision.explanation, now, is_rest=isinstance(wanted, PlaceRest))
+
+    def _rules_now(self, cluster: ClusterSnapshot) -> PlacementRules:
         """At the start, workers that have not said hello yet are waited for, but not for ever."""
         is_starting = self._clock.now() - self._opened_at < START_S and any(
-            worker.state == "connecting" for worker in self._registry.snapshot().workers
+            worker.state == "connecting" for worker in cluster.workers
         )
         return replace(self._rules, may_fall_back=False) if is_starting else self._rules
 
-    def _candidates(self, excluded: frozenset[str] = frozenset()) -> Candidates:
+    def _candidates(self, cluster: ClusterSnapshot, excluded: frozenset[str] = frozenset()) -> Candidates:
         if self._is_closed:
             raise ServiceUnavailableError("the server is shutting down; try again later")
-        return candidates(self._model, self._registry.snapshot(), self._clock.now(), excluded)
+        return candidates(self._model, cluster, self._clock.now(), excluded)
+
+
+def request_of(wanted: Place | PlaceRest) -> GenerationRequest:
+    return wanted.rest.request if isinstance(wanted, PlaceRest) else wanted.request
 
 
 def _silence() -> ServiceUnavailableError:

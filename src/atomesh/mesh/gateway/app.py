@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from atomesh.mesh.backends.atom import AtomBackend
 from atomesh.mesh.backends.pool import BackendPool
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.dispatcher import DEFAULT_RULES, Dispatcher, DispatchRules
-from atomesh.mesh.dispatch.tickets import TicketOffice
+from atomesh.mesh.dispatch.shared import share
 from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, AdminRoutes
 from atomesh.mesh.gateway.auth import ApiKeyGuard
 from atomesh.mesh.gateway.cors import Cors
@@ -63,9 +62,11 @@ class Gateway:
         self._dispatchers: list[Dispatcher] = []
         self._models = ServedModels(load_text, self._make_dispatcher, options.model_aliases)
         self.registry = WorkerRegistry(self._models.hear)
-        self._office = TicketOffice(options.secret, secrets.token_hex(16))
+        self._shared = share(options.secret)
+        knowledge = self._shared.knowledge
         self._backends = BackendPool(
-            lambda address: AtomBackend(address, options.secret, self.registry, clock), self.registry
+            lambda address: AtomBackend(address, options.secret, self.registry, clock, knowledge),
+            self.registry,
         )
         for address in options.workers:
             self._backends.add(address)
@@ -124,7 +125,7 @@ class Gateway:
         layers = [guard]
         if options.cors_origins:
             layers.insert(0, Middleware(Cors, options.cors_origins))
-        admin = AdminRoutes(self.registry, self._backends, self._office, options.enable_faults)
+        admin = AdminRoutes(self.registry, self._backends, self._shared.office, options.enable_faults)
         return create_app(
             self._models,
             options.frontend,
@@ -140,12 +141,12 @@ class Gateway:
             workers=Counter(worker.state for worker in self.registry.snapshot().workers),
             retries={one.model: one.counts["retries"] for one in dispatchers},
             migrations={one.model: one.counts["migrations"] for one in dispatchers},
-            tickets_minted=self._office.minted,
-            tickets_open=self._office.num_open,
+            tickets_minted=self._shared.office.minted,
+            tickets_open=self._shared.office.num_open,
         )
 
     def _make_dispatcher(self, model: str) -> Dispatcher:
         rules = self._options.rules
-        dispatcher = Dispatcher(model, self.registry, self._backends, self._clock, rules, self._office)
+        dispatcher = Dispatcher(model, self.registry, self._backends, self._clock, rules, self._shared)
         self._dispatchers.append(dispatcher)
         return dispatcher

@@ -39,9 +39,13 @@ class CostModel:
         self._links: dict[tuple[str, str], _Link] = {}
         self._view: Costs | None = None
 
-    def introduce(self, incarnation: str, model: str) -> None:
-        """Until it is measured, a worker is expected to be as fast as the others of its model."""
-        self._worker(incarnation).model = model
+    def introduce(self, incarnation: str, model: str, chunk_tokens: int = 0) -> None:
+        """Until it is measured, a worker is expected to be as fast as the others of its model.
+
+        `chunk_tokens` is the most that a step computes of prompts, 0 where the worker does not say.
+        """
+        worker = self._worker(incarnation)
+        worker.model, worker.chunk_tokens = model, max(worker.chunk_tokens, chunk_tokens)
         self._view = None
 
     def observe_step(self, incarnation: str, sample: StepSample) -> None:
@@ -86,7 +90,7 @@ class CostModel:
     def view(self) -> Costs:
         if self._view is None:
             self._view = Costs(
-                steps={name: one.costs or self._typical(one.model) for name, one in self._workers.items()},
+                steps={name: one.costs or self._expected(one) for name, one in self._workers.items()},
                 links={pair: link.costs for pair, link in self._links.items()},
                 default_link=_mean_link([link.costs for link in self._links.values()]),
             )
@@ -96,6 +100,10 @@ class CostModel:
         worker = self._workers.setdefault(incarnation, _Worker())
         _keep_youngest(self._workers, MAX_WORKERS)
         return worker
+
+    def _expected(self, worker: _Worker) -> StepCosts:
+        typical = self._typical(worker.model)
+        return StepCosts.from_row(typical.row, worker.chunk_tokens or typical.chunk_tokens)
 
     def _typical(self, model: str) -> StepCosts:
         """What the model's measured workers cost on average; the prior while there are none."""

@@ -11,6 +11,7 @@ from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.protocol.block_hash import BlockHash
 
 Stage = Literal["prefill", "decode"]
+STAGES: tuple[Stage, ...] = ("prefill", "decode")
 Way = Literal["whole", "apart"]
 
 EXPECTED_OUTPUT_TOKENS = 128

@@ -9,10 +9,17 @@ for that role, and the pair's. Ties go to those who were given the fewest reques
 from collections.abc import Iterable, Iterator, Sequence
 
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
-from atomesh.mesh.placement.case import make_case
+from atomesh.mesh.placement.case import Case, make_case
 from atomesh.mesh.placement.explanation import Candidate, Decision, Explanation, Rejection
-from atomesh.mesh.placement.inputs import PlacementInputs
-from atomesh.mesh.placement.placement import Placement, PrefillDecode, Unified, candidates
+from atomesh.mesh.placement.inputs import STAGES, PlacementInputs
+from atomesh.mesh.placement.placement import (
+    Placement,
+    PrefillDecode,
+    Rest,
+    Unified,
+    candidates,
+    rest_options,
+)
 from atomesh.mesh.placement.policies.registry import PolicySet
 from atomesh.mesh.placement.prediction import predict
 from atomesh.mesh.placement.pricing import Found, Option, Pricing
@@ -30,27 +37,47 @@ def place(inputs: PlacementInputs, policies: PolicySet) -> Decision:
 
 def place_among(workers: Sequence[WorkerSnapshot], inputs: PlacementInputs, policies: PolicySet) -> Decision:
     """As `place`, over these of the candidates."""
-    wanted = inputs.request.policy
-    prefill, decode = policies.get(wanted, "prefill"), policies.get(wanted, "decode")
     seats = with_fetches([take_seat(worker, inputs) for worker in workers], inputs)
     case = make_case(inputs, [seat for seat in seats if seat.worker.weights.prefill])
-    found = Pricing(case, prefill, decode).find(seats)
-    best, shown = found.options[0], tuple(map(_candidate, found.options))
-    names = dict.fromkeys((policies.name(wanted, "prefill"), policies.name(wanted, "decode")))
+    found = _pricing(case, policies).find(seats)
+    return _decide(case, seats, found, policies)
+
+
+def place_rest_among(
+    rest: Rest, workers: Sequence[WorkerSnapshot], inputs: PlacementInputs, policies: PolicySet
+) -> Decision:
+    """Who goes on with an answer, of all who may: the least sum. The request's facts are those of the rest.
+
+    Raises ServiceUnavailableError when there is nobody.
+    """
+    allowed = rest_options(rest, workers, inputs.rules)
+    seats = [take_seat(worker, inputs) for worker in workers]
+    case = make_case(inputs, seats)
+    return _decide(case, seats, _pricing(case, policies).price(allowed, seats), policies)
+
+
+def _pricing(case: Case, policies: PolicySet) -> Pricing:
+    wanted = case.request.policy
+    return Pricing(case, policies.get(wanted, "prefill"), policies.get(wanted, "decode"))
+
+
+def _decide(case: Case, seats: Sequence[Seat], found: Found, policies: PolicySet) -> Decision:
+    request, shown = case.request, tuple(map(_candidate, found.options))
+    names = dict.fromkeys(policies.name(request.policy, stage) for stage in STAGES)
     explanation = Explanation(
         policy="+".join(names),
         chosen=shown[0],
         candidates=shown,
-        rejected=tuple(_rejected(inputs, seats, found)),
-        predicted=predict(best, case),
+        rejected=tuple(_rejected(case.inputs, seats, found)),
+        predicted=predict(found.options[0], case),
         parameters={
             "waste_price": case.waste_price,
-            "best_cached": case.best_cached,
-            "prompt_tokens": inputs.request.num_prompt_tokens,
-            "expected_output_tokens": inputs.request.output_tokens,
+            "best_cached_tokens": case.best_cached,
+            "prompt_tokens": request.num_prompt_tokens,
+            "expected_output_tokens": request.output_tokens,
         },
     )
-    return Decision(_placement(best), explanation)
+    return Decision(_placement(found.options[0]), explanation)
 
 
 def _placement(option: Option) -> Placement:

@@ -1,19 +1,15 @@
-"""Which worker, or which pair, serves a request.
-
-A request goes where the least work lies before it, per role weight: wholly to one worker, or its prompt to
-one and its answer to another. Work is counted in prompt tokens; a sequence is SEQUENCE_TOKENS of them.
-"""
+"""Where a request, or the rest of one, may be served: the workers, and the ways that their roles allow."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from atomesh.errors import ServiceUnavailableError
 from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, can_hand_off, layout_difference
 from atomesh.protocol.generation import GenerationRequest
 
-SEQUENCE_TOKENS = 32
-HANDOFF_TOKENS = 64  # what a hand-off costs in itself, so that equals keep their requests whole
 RETRY_AFTER_S = 2
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ def candidates(
     return Candidates(ready, tuple(worker for worker in ready if not worker.is_silent(now)))
 
 
-def choose(found: Candidates, find: Callable[[Sequence[WorkerSnapshot]], Placement]) -> Placement | None:
+def choose(found: Candidates, find: Callable[[Sequence[WorkerSnapshot]], T]) -> T | None:
     """What `find` finds among those that are not silent; None when it would take a silent one.
 
     Such a one gets no new work, but is soon heard again or lost: worth waiting for. Raises the
@@ -97,45 +93,40 @@ def choose(found: Candidates, find: Callable[[Sequence[WorkerSnapshot]], Placeme
         return None
 
 
-def place(request: GenerationRequest, workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> Placement:
-    """The cheapest placement on `workers`.
-
-    Raises ServiceUnavailableError when disaggregation is required and cannot be had, and when there are
-    workers for both roles but none of them could use the other's KV.
-    """
-    return _cheapest(options(workers, rules), len(request.prompt_token_ids), request.n)
-
-
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is missing of an answer that `like` has begun; `num_tokens` are there already."""
+    """What is missing of an answer to `request` that `like` has begun.
+
+    `num_tokens` are there already, of prompt and answer; `choices` are still open.
+    """
 
     like: WorkerSnapshot
     num_tokens: int
     choices: int
+    request: GenerationRequest
 
 
-def place_rest(rest: Rest, workers: Iterable[WorkerSnapshot], rules: PlacementRules) -> Placement:
-    """Who goes on with an answer: anybody, but those with other weights; a pair where one is required.
+def rest_options(rest: Rest, workers: Iterable[WorkerSnapshot], rules: PlacementRules) -> list[Placement]:
+    """Who may go on with an answer: anybody, but those with other weights; a pair where one is required.
 
-    Raises ServiceUnavailableError when there is nobody.
+    Never empty. Raises ServiceUnavailableError when there is nobody.
     """
     same = [worker for worker in workers if layout_difference(worker, rest.like) is None]
     if rules.require_disaggregation:
-        return _cheapest(options(same, rules), rest.num_tokens, rest.choices)
+        return options(same, rules)
     decoders = [worker for worker in same if worker.weights.decode] or same
     if not decoders:
         raise ServiceUnavailableError(
             "no other worker can go on with this answer; send the request again", retry_after_s=RETRY_AFTER_S
         )
-    local = [Unified(worker, is_fallback=True) for worker in decoders]
-    return _cheapest(local, rest.num_tokens, rest.choices)
+    return [Unified(worker, is_fallback=True) for worker in decoders]
 
 
 def options(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> list[Placement]:
     """Every placement that the roles allow, and if there is none, those that they do not. Never empty.
 
-    Raises ServiceUnavailableError as `place`, and where there are no workers.
+    Raises ServiceUnavailableError when disaggregation is required and cannot be had, when there are workers
+    for both roles but none of them could use the other's KV, and where there are no workers.
     """
     if not workers:
         raise ServiceUnavailableError(
@@ -169,28 +160,3 @@ def options(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> list[Pl
 def _mismatch(pairs: Iterable[tuple[WorkerSnapshot, WorkerSnapshot]]) -> str | None:
     reasons = (layout_difference(prefill, decode) for prefill, decode in pairs)
     return next((reason for reason in reasons if reason is not None), None)
-
-
-def _cheapest(placements: Sequence[Placement], num_tokens: int, choices: int) -> Placement:
-    return min(placements, key=lambda placement: _cost(placement, num_tokens, choices))
-
-
-def _cost(placement: Placement, num_tokens: int, choices: int) -> tuple[float, int]:
-    """In prompt tokens; ties go to those who were given the fewest requests so far."""
-    decode_tokens = choices * SEQUENCE_TOKENS
-    match placement:
-        case PrefillDecode(prefill, decode):
-            tokens = (_work(prefill) + num_tokens) / prefill.weights.prefill
-            tokens += (_work(decode) + decode_tokens) / decode.weights.decode + HANDOFF_TOKENS
-            return tokens, prefill.dispatched + decode.dispatched
-        case Unified(worker, is_fallback):
-            weights = worker.weights
-            tokens = (_work(worker) + num_tokens) / (1.0 if is_fallback else weights.prefill)
-            tokens += (_work(worker) + decode_tokens) / (1.0 if is_fallback else weights.decode)
-            return tokens, worker.dispatched
-
-
-def _work(worker: WorkerSnapshot) -> int:
-    """What lies before a new request: what we have sent, or what the worker reports if that is more."""
-    sequences = max(worker.sequences, worker.load.running + worker.load.waiting)
-    return worker.prefill_tokens + sequences * SEQUENCE_TOKENS

@@ -79,7 +79,12 @@ class Pricing:
             found = self._among(prefills, decodes)
             if found.options:
                 return found
-        return Found(_sorted(self._outside_roles(seats)))
+        return self.price(options([seat.worker for seat in seats], self._case.inputs.rules), seats)
+
+    def price(self, placements: Iterable[Placement], seats: Sequence[Seat]) -> Found:
+        """These placements, of workers that have seats."""
+        by_address = {seat.worker.address: seat for seat in seats}
+        return Found(_sorted(self._of(placement, by_address) for placement in placements))
 
     def _among(self, prefills: Sequence[Seat], decodes: Sequence[Seat]) -> Found:
         first = [self._for_prefill(seat) for seat in self._prefill.nominate(prefills, self._case)]
@@ -97,11 +102,6 @@ class Pricing:
             for decode in decodes:
                 if can_hand_off(prefill.seat.worker, decode.seat.worker):
                     yield self._pair(prefill, decode)
-
-    def _outside_roles(self, seats: Sequence[Seat]) -> Iterator[Option]:
-        by_address = {seat.worker.address: seat for seat in seats}
-        for placement in options([seat.worker for seat in seats], self._case.inputs.rules):
-            yield self._of(placement, by_address)
 
     def _of(self, placement: Placement, seats: dict[str, Seat]) -> Option:
         match placement:

@@ -121,7 +121,8 @@ def _serve(answer: Answer, placement: Placement, rules: FlowRules) -> Flow[LegFa
 
 def _place(answer: Answer, failures: Failures) -> Flow[Placement]:
     if answer.has_begun and failures.last is not None:
-        rest = Rest(failures.last.leg.worker, answer.num_tokens, len(answer.outputs))
+        like, choices = failures.last.leg.worker, len(answer.outputs)
+        rest = Rest(like, answer.num_tokens, choices, answer.request)
         event = yield PlaceRest(rest, failures.excluded)
     else:
         event = yield Place(answer.request, failures.excluded)

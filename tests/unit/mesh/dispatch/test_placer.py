@@ -7,8 +7,10 @@ from msgspec.structs import replace
 from atomesh.errors import ServiceUnavailableError
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch import placer as placer_module
-from atomesh.mesh.dispatch.placer import START_S, Later, Placer
+from atomesh.mesh.dispatch.placer import START_S, Later, MeshRules, Placer
+from atomesh.mesh.dispatch.shared import share
 from atomesh.mesh.placement.placement import PlacementRules, PrefillDecode, Rest, Unified
+from atomesh.mesh.placement.policies.rules import PolicyRules
 from atomesh.mesh.request_flow.steps import Nowhere, Place, Placed, PlaceRest
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
@@ -21,7 +23,7 @@ REQUEST = GenerationRequest(
     request_id="r", prompt_token_ids=[1, 2], sampling=SamplingSpec(seed=0, max_tokens=4)
 )
 WHOLE = Place(REQUEST, NOBODY)
-REST = PlaceRest(Rest(worker_snapshot("x"), 10, 1), NOBODY)
+REST = PlaceRest(Rest(worker_snapshot("x"), 10, 1, REQUEST), NOBODY)
 
 
 class World:
@@ -30,7 +32,9 @@ class World:
         self.registry = WorkerRegistry(lambda _: None)
         for name in names:
             self.registry.expect(name)
-        self.placer = Placer(MODEL, self.registry, self.clock, rules or PlacementRules())
+        mesh_rules = MeshRules(rules or PlacementRules(), PolicyRules())
+        self.shared = share(b"s" * 32)
+        self.placer = Placer(MODEL, self.registry, self.clock, mesh_rules, self.shared)
 
     def hello(self, name: str, role: Role) -> None:
         self.say_hello(name, worker_description(name, role))
@@ -96,7 +100,7 @@ def test_the_rest_goes_to_one_that_has_not_failed_it() -> None:
     world = World("u", "v")
     world.hello("u", "unified")
     world.hello("v", "unified")
-    rest = PlaceRest(Rest(worker_snapshot("u"), 10, 1), frozenset({"u-life"}))
+    rest = PlaceRest(Rest(worker_snapshot("u"), 10, 1, REQUEST), frozenset({"u-life"}))
     assert workers_of(world.placer.ask(rest)) == ["v"]
 
 

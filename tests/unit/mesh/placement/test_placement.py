@@ -14,13 +14,12 @@ from atomesh.mesh.placement.placement import (
     Unified,
     candidates,
     choose,
-    place,
-    place_rest,
 )
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
 from atomesh.protocol.worker import LoadReport, Role, RoleWeights
 from atomesh.testing.mesh_snapshots import LAYOUT, MODEL, cluster, worker_snapshot
+from atomesh.testing.placed import place_by_count, place_rest_by_count
 
 NOW = 100.0
 REQUIRED = PlacementRules(require_disaggregation=True)
@@ -33,7 +32,7 @@ def request(tokens: int = 100) -> GenerationRequest:
 
 
 def chosen(*workers: WorkerSnapshot, rules: PlacementRules | None = None) -> list[str]:
-    return names(place(request(), workers, rules or PlacementRules()))
+    return names(place_by_count(request(), workers, rules or PlacementRules()))
 
 
 def names(placement: Placement) -> list[str]:
@@ -87,7 +86,7 @@ def test_equal_workers_take_turns() -> None:
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_one_role_alone_does_it_all_and_says_so(role: str) -> None:
-    placement = place(request(), [worker_snapshot("w", role)], PlacementRules())
+    placement = place_by_count(request(), [worker_snapshot("w", role)], PlacementRules())
     assert isinstance(placement, Unified)
     assert placement.is_fallback
 
@@ -151,7 +150,7 @@ def test_a_worker_is_silent_after_a_second_and_not_before() -> None:
 
 def choice(rules: PlacementRules, *workers: WorkerSnapshot) -> list[str] | None:
     found = candidates(MODEL, cluster(*workers), NOW)
-    placement = choose(found, lambda some: place(request(), some, rules))
+    placement = choose(found, lambda some: place_by_count(request(), some, rules))
     return None if placement is None else names(placement)
 
 
@@ -192,22 +191,24 @@ def test_the_rest_of_an_answer_goes_to_decode_first_and_never_to_other_weights()
     other = worker_snapshot("other", "decode", layout=replaced(LAYOUT, weights="v"))
     prefill = worker_snapshot("p", "prefill")
     decode = worker_snapshot("d", "decode", sequences=9)
-    rest = Rest(lost, num_tokens=100, choices=1)
-    assert place_rest(rest, [other, prefill, decode], PlacementRules()) == Unified(decode, is_fallback=True)
-    assert place_rest(rest, [other, prefill], PlacementRules()) == Unified(prefill, is_fallback=True)
+    rest = Rest(lost, num_tokens=100, choices=1, request=request())
+    assert place_rest_by_count(rest, [other, prefill, decode], PlacementRules()) == Unified(
+        decode, is_fallback=True
+    )
+    assert place_rest_by_count(rest, [other, prefill], PlacementRules()) == Unified(prefill, is_fallback=True)
     with pytest.raises(ServiceUnavailableError, match="go on"):
-        place_rest(rest, [other], PlacementRules())
+        place_rest_by_count(rest, [other], PlacementRules())
 
 
 def test_the_rest_of_an_answer_goes_to_a_pair_where_one_is_required_or_nowhere() -> None:
-    rest = Rest(worker_snapshot("lost", "decode"), num_tokens=100, choices=1)
+    rest = Rest(worker_snapshot("lost", "decode"), num_tokens=100, choices=1, request=request())
     prefill, decode = worker_snapshot("p", "prefill"), worker_snapshot("d", "decode")
-    assert place_rest(rest, [prefill, decode], REQUIRED) == PrefillDecode(prefill, decode)
+    assert place_rest_by_count(rest, [prefill, decode], REQUIRED) == PrefillDecode(prefill, decode)
     for alone in (prefill, decode, worker_snapshot("u")):
         with pytest.raises(ServiceUnavailableError, match="different workers"):
-            place_rest(rest, [alone], REQUIRED)
+            place_rest_by_count(rest, [alone], REQUIRED)
     other = worker_snapshot("d", "decode", layout=replaced(LAYOUT, weights="v"))
     with pytest.raises(ServiceUnavailableError):
-        place_rest(rest, [prefill, other], REQUIRED)
+        place_rest_by_count(rest, [prefill, other], REQUIRED)
     with pytest.raises(ServiceUnavailableError):
-        place_rest(rest, [], REQUIRED)
+        place_rest_by_count(rest, [], REQUIRED)

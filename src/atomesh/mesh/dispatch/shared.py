@@ -1,0 +1,23 @@
+"""What the dispatchers of all models have in common in one gateway."""
+
+import secrets
+from dataclasses import dataclass, field
+
+from atomesh.mesh.backends.knowledge import Knowledge
+from atomesh.mesh.dispatch.explanations import ExplanationStore
+from atomesh.mesh.dispatch.tickets import TicketOffice
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """`secret` is the cluster's: from it follow the keys of tickets and block hashes."""
+
+    secret: bytes
+    office: TicketOffice
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    explanations: ExplanationStore = field(default_factory=ExplanationStore)
+
+
+def share(secret: bytes) -> Shared:
+    """For a gateway that is just starting."""
+    return Shared(secret, TicketOffice(secret, secrets.token_hex(16)))
