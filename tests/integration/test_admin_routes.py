@@ -14,8 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from atomesh.clock import MonotonicClock
+from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
+from atomesh.mesh.gateway.tenant_source import TenantOptions
 from atomesh.protocol.fault_points import FAULT_POINTS, MAX_SHOTS
 from atomesh.protocol.frames import Inspect, Inspected, ResetPrefixCache, SetFault, SetRole
 from atomesh.protocol.generation import Timings
@@ -131,13 +133,14 @@ ROUTES = [
     ("GET", "/debug/kv"),
     ("POST", "/debug/fault"),
     ("POST", "/reset_prefix_cache"),
+    ("GET", "/tenants"),
 ]
 
 
 def test_none_opens_without_the_admin_token(tmp_path: Path) -> None:
     async def scenario() -> None:
         one = puppet(tmp_path, "unified")
-        async with mesh(tmp_path, one, enable_faults=True, api_keys=("key",)) as made:
+        async with mesh(tmp_path, one, enable_faults=True, access=AccessOptions(TenantOptions(("key",)))) as made:
             for method, path in ROUTES:
                 assert (await made.ask(method, path, {}, {}))[0] == 401
                 assert (await made.ask(method, path, {}, {"authorization": "Bearer key"}))[0] == 403

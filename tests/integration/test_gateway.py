@@ -14,8 +14,10 @@ import pytest
 
 from atomesh.clock import MonotonicClock
 from atomesh.errors import ModelFileError
+from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
+from atomesh.mesh.gateway.tenant_source import TenantOptions
 from atomesh.protocol.worker import ModelDescription
 from atomesh.testing.byte_tokenizer import ByteTokenizer
 from atomesh.testing.plain_chat_template import PlainChatTemplate
@@ -63,6 +65,10 @@ def load_text(_model: ModelDescription) -> TextSide:
 
 def options(worker: str) -> GatewayOptions:
     return GatewayOptions(workers=(worker,), secret=SECRET, admin_token="the-admin-token", drain_s=10.0)
+
+
+def with_keys(*keys: str) -> AccessOptions:
+    return AccessOptions(TenantOptions(api_keys=keys))
 
 
 @asynccontextmanager
@@ -115,7 +121,7 @@ def test_it_answers_503_until_a_worker_comes_and_again_when_it_has_gone(address:
 
 def test_keys_guard_all_but_the_probes(address: str) -> None:
     async def scenario() -> None:
-        chosen = replace(options(address), api_keys=("key-one", "key-two"))
+        chosen = replace(options(address), access=with_keys("key-one", "key-two"))
         async with (
             scripted_worker(scripted_engine(PacedTokens()), address, SECRET),
             running(chosen) as server,
@@ -139,7 +145,7 @@ def test_keys_guard_all_but_the_probes(address: str) -> None:
 
 def test_a_page_of_an_allowed_origin_may_call(address: str) -> None:
     async def scenario() -> None:
-        chosen = replace(options(address), cors_origins=("https://a.example",), api_keys=("key-one",))
+        chosen = replace(options(address), cors_origins=("https://a.example",), access=with_keys("key-one"))
         async with running(chosen) as server:
             asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
             async with server.http.options("/v1/chat/completions", headers=asked) as answer:

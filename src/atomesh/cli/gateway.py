@@ -10,6 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from atomesh.cli import environment
+from atomesh.cli.access_flags import ACCESS_DEFAULTS, AccessFlags, open_door_warning
 from atomesh.cli.flags import GATEWAY_DEFAULTS, PROCESS_DEFAULTS, GatewayFlags, ProcessFlags
 from atomesh.cli.process import announcer, die_with, log_to_stderr, on_stop_signals, run_async
 from atomesh.cli.readiness import ServerAddress
@@ -22,6 +23,7 @@ from atomesh.frontend.templates.chat_template import check_override, load_chat_t
 from atomesh.frontend.text.tokenizer import load_tokenizer
 from atomesh.listening import listen
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
+from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.mesh.placement.placement import PlacementRules
@@ -41,6 +43,7 @@ def gateway(
     api_key: tuple[str, ...] = (),
     model_alias: tuple[str, ...] = (),
     gateway: GatewayFlags = GATEWAY_DEFAULTS,
+    access: AccessFlags = ACCESS_DEFAULTS,
     process: ProcessFlags = PROCESS_DEFAULTS,
     listener_fd: Annotated[int | None, Parameter(show=False)] = None,
     supervisor_pid: Annotated[int | None, Parameter(show=False)] = None,
@@ -67,12 +70,18 @@ def gateway(
         check_template(gateway.chat_template)
     for address in worker:
         parse_address(address)
+    entry = access.to_options(environment.api_keys(api_key))
+    if supervisor_pid is None:
+        access.check()
     listener = _listener(host, port, listener_fd)
+    if supervisor_pid is None:
+        warn_of_open_door(host, entry)
     options = GatewayOptions(
         workers=worker,
         secret=cluster_secret(process.secret_file, environment.home()),
         admin_token=admin_token(gateway.admin_token_file, environment.home()),
-        api_keys=environment.api_keys(api_key),
+        access=entry,
+        tls=access.tls,
         cors_origins=gateway.cors_origin,
         model_aliases=model_alias,
         drain_s=gateway.drain_timeout,
@@ -91,6 +100,12 @@ def check_template(path: Path | None) -> None:
     """Raises ConfigurationError for a --chat-template that cannot be read or is not valid."""
     if path is not None:
         check_override(path)
+
+
+def warn_of_open_door(host: str, access: AccessOptions) -> None:
+    warning = open_door_warning(host, access)
+    if warning is not None:
+        print(f"atomesh: {warning}", file=sys.stderr)
 
 
 def admin_token(path: Path | None, home: Path) -> str:
@@ -125,7 +140,7 @@ async def _serve(
     options: GatewayOptions, chat_template: Path | None, listener: socket.socket, say: Callable[[str], None]
 ) -> None:
     bound_host, bound_port = listener.getsockname()[:2]
-    url = ServerAddress(bound_host, bound_port).url
+    url = ServerAddress(bound_host, bound_port, is_tls=options.tls is not None).url
 
     def load_text(model: ModelDescription) -> TextSide:
         checkpoint = open_checkpoint(Path(model.path))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +22,18 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """`host` is one that can be connected to; `api_key` is sent where there is one."""
+    """`host` is one that can be connected to; `needs_key` says whether clients must send one."""
 
     host: str
     port: int
-    api_key: str | None = None
     admin_token: str | None = None
+    needs_key: bool = False
+    is_tls: bool = False
 
     @property
     def url(self) -> str:
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
 
 
 def reachable_host(bound: str) -> str:
@@ -50,11 +53,14 @@ async def wait_until_ready(server: ServerAddress) -> ServedFacts:
     """Returns once `/ready` says yes."""
     while True:
         if await _get(server, "/ready") is not None:
-            models = await _get(server, "/v1/models", server.api_key)
             workers = await _get(server, "/workers", server.admin_token)
-            if models is not None and workers is not None:
-                return ServedFacts(str(models["data"][0]["id"]), _engines(workers["workers"]))
+            if workers is not None and (models := _models(workers["workers"])):
+                return ServedFacts(models[0], _engines(workers["workers"]))
         await asyncio.sleep(POLL_S)
+
+
+def _models(workers: list[dict[str, Any]]) -> list[str]:
+    return [worker["model"] for worker in workers if worker["model"] is not None]
 
 
 def _engines(workers: list[dict[str, Any]]) -> tuple[EngineFacts, ...]:
@@ -73,8 +79,18 @@ async def _get(server: ServerAddress, path: str, key: str | None = None) -> dict
     return answer if isinstance(answer, dict) else None
 
 
+def _unverified() -> ssl.SSLContext:
+    """For a server on this machine that we have started ourselves; its certificate is for its public name."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 async def _exchange(server: ServerAddress, path: str, key: str | None) -> bytes:
-    reader, writer = await asyncio.open_connection(server.host, server.port)
+    reader, writer = await asyncio.open_connection(
+        server.host, server.port, ssl=_unverified() if server.is_tls else None
+    )
     try:
         bearer = f"authorization: Bearer {key}\r\n" if key else ""
         writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{bearer}connection: close\r\n\r\n".encode())

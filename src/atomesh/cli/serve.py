@@ -12,6 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from atomesh.cli import environment
+from atomesh.cli.access_flags import ACCESS_DEFAULTS, AccessFlags
 from atomesh.cli.banner import Ready, print_ready, print_starting
 from atomesh.cli.core_shares import CoreShare, check_threads, share_cores, usable_cores
 from atomesh.cli.flags import (
@@ -23,7 +24,7 @@ from atomesh.cli.flags import (
     ProcessFlags,
     to_argv,
 )
-from atomesh.cli.gateway import admin_token, check_template, http_listener
+from atomesh.cli.gateway import admin_token, check_template, http_listener, warn_of_open_door
 from atomesh.cli.kv_address import ChosenTransport, KVTransport, choose_kv_transport, local_kv_listen
 from atomesh.cli.pools import Pools, Seat, choose_pools
 from atomesh.cli.process import log_to_stderr, on_stop_signals
@@ -53,6 +54,7 @@ def serve(
     json: Annotated[bool, Parameter(negative=())] = False,
     engine: EngineFlags = ENGINE_DEFAULTS,
     gateway: GatewayFlags = GATEWAY_DEFAULTS,
+    access: AccessFlags = ACCESS_DEFAULTS,
     process: ProcessFlags = PROCESS_DEFAULTS,
 ) -> int:
     """Serve a model on this machine, with an OpenAI-compatible API.
@@ -97,12 +99,21 @@ def serve(
     engine.to_options(engine.threads)
     check_template(gateway.chat_template)
     keys = environment.api_keys(api_key)
+    entry = access.to_options(keys)
+    access.check()
     cluster_secret(process.secret_file, environment.home())
     operator = admin_token(gateway.admin_token_file, environment.home())
     listener = http_listener(host, port)
-    server = ServerAddress(reachable_host(host), listener.getsockname()[1], next(iter(keys), None), operator)
+    warn_of_open_door(host, entry)
+    server = ServerAddress(
+        reachable_host(host),
+        listener.getsockname()[1],
+        operator,
+        needs_key=entry.tenants.need_key,
+        is_tls=access.tls is not None,
+    )
     with socket_directory() as sockets:
-        flags = _Flags(model, served_model_name, keys, engine, gateway, process, transport)
+        flags = _Flags(model, served_model_name, keys, engine, gateway, access, process, transport)
         workers = _workers(flags, pools, sockets)
         addresses = [str(_socket(sockets, seat)) for seat in pools.seats]
         specs = [_gateway(flags, addresses, listener), *workers]
@@ -116,6 +127,7 @@ class _Flags:
     keys: tuple[str, ...]
     engine: EngineFlags
     gateway: GatewayFlags
+    access: AccessFlags
     process: ProcessFlags
     kv_transport: ChosenTransport
 
@@ -127,6 +139,7 @@ def _gateway(flags: _Flags, workers: list[str], listener: socket.socket) -> Chil
         *(f"--model-alias={name}" for name in flags.names[1:]),
         f"--listener-fd={listener.fileno()}",
         *to_argv(flags.gateway),
+        *to_argv(flags.access),
         *to_argv(flags.process),
     ]
     return ChildSpec(
@@ -197,4 +210,4 @@ async def _announce(supervisor: Supervisor, server: ServerAddress, as_json: bool
     served = await wait_until_ready(server)
     supervisor.has_served = True
     seconds = time.monotonic() - began
-    print_ready(Ready(server.url, served, seconds, server.api_key is not None, os.getpid()), as_json)
+    print_ready(Ready(server.url, served, seconds, server.needs_key, os.getpid()), as_json)

@@ -13,16 +13,18 @@ from starlette.types import ASGIApp
 from atomesh.clock import Clock
 from atomesh.frontend.app import create_app
 from atomesh.frontend.options import FrontendOptions
+from atomesh.frontend.token_service import TokenService
 from atomesh.mesh.backends.atom import AtomBackend
 from atomesh.mesh.backends.pool import BackendPool
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.dispatcher import DEFAULT_RULES, Dispatcher, DispatchRules
 from atomesh.mesh.dispatch.shared import share
+from atomesh.mesh.gateway.access import Access, AccessOptions
 from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, AdminRoutes
-from atomesh.mesh.gateway.auth import ApiKeyGuard
 from atomesh.mesh.gateway.cors import Cors
 from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
+from atomesh.mesh.gateway.tls import TlsFiles, server_context
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
 from atomesh.protocol.worker import ModelDescription
 
@@ -42,7 +44,8 @@ class GatewayOptions:
     workers: tuple[str, ...]
     secret: bytes
     admin_token: str
-    api_keys: tuple[str, ...] = ()
+    access: AccessOptions = field(default_factory=AccessOptions)
+    tls: TlsFiles | None = None
     cors_origins: tuple[str, ...] = ()
     model_aliases: tuple[str, ...] = ()
     drain_s: float = 20.0
@@ -52,7 +55,10 @@ class GatewayOptions:
 
 
 class Gateway:
-    """`run` serves until `stop`. Raises ModelFileError when a model's text side cannot be loaded."""
+    """`run` serves until `stop`. Raises ModelFileError when a model's text side cannot be loaded.
+
+    Raises ConfigurationError at once when the tenants' or the TLS files are not good.
+    """
 
     def __init__(
         self, options: GatewayOptions, load_text: Callable[[ModelDescription], TextSide], clock: Clock
@@ -60,8 +66,9 @@ class Gateway:
         self._options = options
         self._clock = clock
         self._dispatchers: list[Dispatcher] = []
-        self._models = ServedModels(load_text, self._make_dispatcher, options.model_aliases)
+        self._models = ServedModels(load_text, self._make_service, options.model_aliases)
         self.registry = WorkerRegistry(self._models.hear)
+        self._access = Access(options.access, options.secret, self.registry, clock)
         self._shared = share(options.secret)
         knowledge = self._shared.knowledge
         self._backends = BackendPool(
@@ -70,7 +77,8 @@ class Gateway:
         )
         for address in options.workers:
             self._backends.add(address)
-        self._server = HttpServer(self._make_app(), options.drain_s + CUT_S)
+        tls = None if options.tls is None else server_context(options.tls)
+        self._server = HttpServer(self._make_app(), options.drain_s + CUT_S, tls)
         self._stopping = asyncio.Event()
         self._abandoned = asyncio.Event()
 
@@ -88,7 +96,8 @@ class Gateway:
     async def run(self, listener: socket.socket) -> None:
         """Serve HTTP on a listening socket, which is closed in the end."""
         background = [
-            asyncio.create_task(work) for work in (self._backends.run(), self._models.run(), self._end())
+            asyncio.create_task(work)
+            for work in (self._backends.run(), self._models.run(), self._access.run(), self._end())
         ]
         server = asyncio.create_task(self._server.run_on(listener))
         try:
@@ -110,6 +119,7 @@ class Gateway:
         await self._stopping.wait()
         for dispatcher in self._dispatchers:
             dispatcher.close()
+        self._access.close()
         self._server.stop()
         try:
             await asyncio.wait_for(self._abandoned.wait(), self._options.drain_s)
@@ -121,17 +131,16 @@ class Gateway:
 
     def _make_app(self) -> ASGIApp:
         options = self._options
-        guard = Middleware(ApiKeyGuard, options.api_keys, (*OPEN_PATHS, *ADMIN_PATHS), ADMIN_PREFIXES)
-        layers = [guard]
+        layers = [self._access.guard(self._models, (*OPEN_PATHS, *ADMIN_PATHS), ADMIN_PREFIXES)]
         if options.cors_origins:
             layers.insert(0, Middleware(Cors, options.cors_origins))
         admin = AdminRoutes(self.registry, self._backends, self._shared.office, options.enable_faults)
         return create_app(
             self._models,
             options.frontend,
-            routes=admin.behind(options.admin_token),
+            routes=[*admin.behind(options.admin_token), self._access.route(options.admin_token)],
             middleware=layers,
-            collectors=[MeshCollector(self._read)],
+            collectors=[MeshCollector(self._read), self._access.collector()],
             clock=self._clock,
         )
 
@@ -145,8 +154,8 @@ class Gateway:
             tickets_open=self._shared.office.num_open,
         )
 
-    def _make_dispatcher(self, model: str) -> Dispatcher:
+    def _make_service(self, model: str) -> TokenService:
         rules = self._options.rules
         dispatcher = Dispatcher(model, self.registry, self._backends, self._clock, rules, self._shared)
         self._dispatchers.append(dispatcher)
-        return dispatcher
+        return self._access.service(model, dispatcher)

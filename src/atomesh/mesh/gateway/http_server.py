@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,8 +22,8 @@ def is_worth_saying(record: logging.LogRecord) -> bool:
 
 
 class HttpServer(uvicorn.Server):
-    def __init__(self, app: ASGIApp, shutdown_s: float) -> None:
-        """`shutdown_s`: answers still running so long after `stop` are cut off."""
+    def __init__(self, app: ASGIApp, shutdown_s: float, tls: ssl.SSLContext | None = None) -> None:
+        """`shutdown_s`: answers still running so long after `stop` are cut off. With `tls`, only HTTPS."""
         logging.getLogger("uvicorn.error").addFilter(is_worth_saying)
         super().__init__(
             uvicorn.Config(
@@ -36,6 +37,7 @@ class HttpServer(uvicorn.Server):
                 timeout_graceful_shutdown=int(shutdown_s) + 1,
             )
         )
+        self._tls = tls
 
     def stop(self, within_s: float | None = None) -> None:
         """Take no new connections, finish the open ones, and let `run_on` return.
@@ -52,6 +54,8 @@ class HttpServer(uvicorn.Server):
         return len(self.server_state.tasks)
 
     async def run_on(self, listener: socket.socket) -> None:
+        self.config.load()
+        self.config.ssl = self._tls
         await self.serve(sockets=[listener])
 
     @contextmanager

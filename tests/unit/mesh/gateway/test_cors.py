@@ -4,9 +4,11 @@ import pytest
 from starlette.middleware import Middleware
 
 from atomesh.frontend.app import create_app
-from atomesh.mesh.gateway.auth import ApiKeyGuard
 from atomesh.mesh.gateway.cors import Cors
+from atomesh.mesh.gateway.tenant_guard import TenantGuard
+from atomesh.mesh.gateway.tenants import TenantDirectory, tenants_of_keys
 from atomesh.testing.app_server import serve_app
+from atomesh.testing.manual_clock import ManualClock
 from atomesh.testing.raw_http import send
 
 PAGE = "https://a.example"
@@ -14,7 +16,9 @@ PAGE = "https://a.example"
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    layers = [Middleware(Cors, (PAGE,)), Middleware(ApiKeyGuard, ("key-one",), ("/live",))]
+    clock = ManualClock()
+    tenants = TenantDirectory(tenants_of_keys(["key-one"], b"secret"), clock, needs_key=True)
+    layers = [Middleware(Cors, (PAGE,)), Middleware(TenantGuard, tenants, list, clock, ("/live",))]
     with serve_app(create_app(list, middleware=layers)) as server:
         yield server.url
 

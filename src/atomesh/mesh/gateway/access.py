@@ -1,0 +1,82 @@
+"""What stands between clients and workers: the door, each tenant's account, and the line of each model."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from prometheus_client.registry import Collector
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from atomesh.clock import Clock
+from atomesh.errors import ServiceUnavailableError
+from atomesh.frontend.token_service import TokenService
+from atomesh.mesh.admission.admission import QueueRules
+from atomesh.mesh.cluster.registry import WorkerRegistry
+from atomesh.mesh.dispatch.admission import AdmissionGate, GateOptions
+from atomesh.mesh.dispatch.admitted_service import AdmittedService, Caller
+from atomesh.mesh.gateway.tenant_guard import Models, TenantGuard
+from atomesh.mesh.gateway.tenant_routes import TENANTS_PATH, TenantRoute
+from atomesh.mesh.gateway.tenant_source import TenantOptions, TenantSource
+from atomesh.observability.admission_collector import AdmissionCollector, LineReading
+
+
+@dataclass(frozen=True, slots=True)
+class AccessOptions:
+    """`queue` bounds each model's line."""
+
+    tenants: TenantOptions = field(default_factory=TenantOptions)
+    queue: QueueRules = field(default_factory=QueueRules)
+
+
+class Access:
+    def __init__(self, options: AccessOptions, secret: bytes, registry: WorkerRegistry, clock: Clock) -> None:
+        """Raises ConfigurationError when the tenants' file is not good."""
+        self._options = options
+        self._registry = registry
+        self._clock = clock
+        self._source = TenantSource(options.tenants, secret, clock)
+        self._gates: dict[str, AdmissionGate] = {}
+
+    def service(self, model: str, inner: TokenService) -> AdmittedService:
+        """`inner` behind the model's line; where keys are needed, for none but whom the guard names."""
+        directory = self._source.directory
+        options = GateOptions(self._options.queue, lambda: directory.are_several)
+        gate = self._gates[model] = AdmissionGate(model, self._registry, self._clock, options)
+        caller = None
+        if not directory.needs_key:
+            seat = directory.seat_of(None)
+            caller = Caller(seat.tenant, seat.limits)
+        return AdmittedService(inner, gate, self._clock, caller)
+
+    def guard(self, models: Models, open_paths: Iterable[str], open_prefixes: Iterable[str]) -> Middleware:
+        """The layer around all routes; the open ones, of which ours is one, guard themselves."""
+        paths = (*open_paths, TENANTS_PATH)
+        return Middleware(TenantGuard, self._source.directory, models, self._clock, paths, open_prefixes)
+
+    def route(self, admin_token: str) -> Route:
+        gates = self._gates
+        route = TenantRoute(
+            self._source.directory, lambda: [gate.books for gate in gates.values()], self._clock
+        )
+        return route.behind(admin_token)
+
+    def collector(self) -> Collector:
+        return AdmissionCollector(
+            lambda: [
+                LineReading(
+                    model,
+                    gate.books.num_waiting,
+                    {str(reason): count for reason, count in gate.books.refusals.items()},
+                )
+                for model, gate in self._gates.items()
+            ]
+        )
+
+    def close(self) -> None:
+        """Nobody comes in any more, and whoever waits is told so."""
+        for gate in self._gates.values():
+            gate.close(ServiceUnavailableError("the server is shutting down; try again later"))
+
+    async def run(self) -> None:
+        """Take in changes of the tenants' file, until cancelled."""
+        await self._source.run()

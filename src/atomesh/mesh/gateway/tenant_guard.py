@@ -1,0 +1,111 @@
+"""The door: who comes in, on whose account, and which models they see behind it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from atomesh.clock import Clock
+from atomesh.errors import PermissionDeniedError, RateLimitError
+from atomesh.frontend.context import SEEN_MODELS
+from atomesh.frontend.http.error_answers import error_response
+from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.validation import parse_timeout
+from atomesh.mesh.admission.tenant import Tenant
+from atomesh.mesh.dispatch.admitted_service import AdmittedService, Caller
+from atomesh.mesh.gateway.auth import api_key
+from atomesh.mesh.gateway.limits import limit_headers
+from atomesh.mesh.gateway.tenants import Seat, TenantDirectory
+
+MAX_TIMEOUT_S = 86_400.0
+POLICY_HEADER = "x-placement-policy"
+Models = Callable[[], Sequence[ServedModel]]
+
+
+class TenantGuard:
+    """ASGI layer: once there are keys, every path needs one of them, as a Bearer token or in `x-api-key`.
+
+    But not `open_paths`, nor what begins with one of `open_prefixes`: who guards those does it by itself.
+    What lies behind sees the caller's models, and generates on the caller's account, without knowing it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        tenants: TenantDirectory,
+        models: Models,
+        clock: Clock,
+        open_paths: Iterable[str],
+        open_prefixes: Iterable[str] = (),
+    ) -> None:
+        """`models` are all there are; those whose service is an AdmittedService run on a caller's account."""
+        self._app = app
+        self._tenants = tenants
+        self._models = models
+        self._clock = clock
+        self._open_paths = frozenset(open_paths)
+        self._open_prefixes = tuple(open_prefixes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_open(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        seat = self._tenants.seat_of(api_key(scope))
+        check_permissions(seat.tenant, Headers(scope=scope))
+        send_limits = self._with_limits(seat, send)
+        try:
+            caller = self._admit(seat, scope)
+        except RateLimitError as error:
+            await error_response(error)(scope, receive, send_limits)
+            return
+        scope[SEEN_MODELS] = self._seen_by(caller)
+        await self._app(scope, receive, send_limits)
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open_paths or path.startswith(self._open_prefixes)
+
+    def _admit(self, seat: Seat, scope: Scope) -> Caller:
+        """Only what may generate counts against a limit. Raises RateLimitError, InvalidRequestError."""
+        if scope["method"] != "POST":
+            return Caller(seat.tenant, seat.limits)
+        now = self._clock.now()
+        timeout_s = parse_timeout(Headers(scope=scope), MAX_TIMEOUT_S)
+        seat.limits.take_request(now)
+        return Caller(seat.tenant, seat.limits, None if timeout_s is None else now + timeout_s)
+
+    def _seen_by(self, caller: Caller) -> Models:
+        return lambda: [
+            on_account_of(model, caller)
+            for model in self._models()
+            if caller.tenant.may_use((model.name, *model.aliases))
+        ]
+
+    def _with_limits(self, seat: Seat, send: Send) -> Send:
+        async def send_with_limits(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                left = limit_headers(seat.limits.allowances(self._clock.now()))
+                message["headers"] = [*message.get("headers", ()), *left]
+            await send(message)
+
+        return send_with_limits
+
+
+def on_account_of(model: ServedModel, caller: Caller) -> ServedModel:
+    service = model.service
+    if not isinstance(service, AdmittedService):
+        return model
+    return replace(model, service=service.on_account_of(caller))
+
+
+def check_permissions(tenant: Tenant, headers: Headers) -> None:
+    """Raises PermissionDeniedError for a header whose effect is not for this tenant."""
+    for name, is_allowed in (
+        ("x-explain", tenant.may_explain),
+        (POLICY_HEADER, tenant.may_choose_policy),
+    ):
+        if not is_allowed and name in headers:
+            raise PermissionDeniedError(
+                f"this key may not send the header {name}; leave it out, or ask the operator to allow it",
+                param=name,
+            )
