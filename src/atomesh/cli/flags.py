@@ -9,9 +9,10 @@ from cyclopts import Group, Parameter, Token
 
 from atomesh.byte_size import format_size
 from atomesh.cli.sizes import parse_size
-from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, Policy
+from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, SchedulingPolicy
 from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
 from atomesh.errors import ConfigurationError
+from atomesh.mesh.placement.policies.rules import parse_policies
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -59,7 +60,7 @@ class EngineFlags:
     kv_memory: Annotated[int | None, SIZE] = None
     """Memory of the KV pool of each worker, such as 2GiB; by default the smaller of a quarter of the free
     memory and 32 full contexts, at least one context."""
-    policy: Policy = "fcfs"
+    scheduling_policy: SchedulingPolicy = "fcfs"
     """Which waiting request runs first: the oldest, or the one of the lowest priority number."""
     prefix_cache: bool = True
     """Reuse the KV of prompt prefixes seen before."""
@@ -88,7 +89,7 @@ class EngineFlags:
             max_num_batched_tokens=self.max_num_batched_tokens,
             block_size=self.block_size,
             kv_memory=self.kv_memory,
-            policy=self.policy,
+            scheduling_policy=self.scheduling_policy,
             enable_prefix_cache=self.prefix_cache,
             enable_chunked_prefill=self.chunked_prefill,
             threads=threads,
@@ -111,12 +112,17 @@ class GatewayFlags:
     """Seconds that running answers get to finish after SIGTERM or Ctrl-C."""
     require_disaggregation: Annotated[bool, Parameter(negative=())] = False
     """Answer 503 rather than let one worker do both prefill and decode of a request."""
+    policy: tuple[str, ...] = ()
+    """How placement chooses workers: NAME, or prefill=NAME,decode=NAME for the two pools, with model=MODEL
+    before it for one model alone; repeat for several. By default kv_aware. The others are least_work,
+    round_robin, random, power_of_two, prefix_hash, cache_aware and session."""
     on_transfer_failure: Literal["recompute", "fail"] = "recompute"
     """What becomes of a request whose KV did not arrive: decode computes it again, or the client gets an
     error."""
 
     def __post_init__(self) -> None:
         check_drain_timeout(self.drain_timeout)
+        parse_policies(self.policy)
         if self.max_body < MIN_BODY_BYTES:
             raise ConfigurationError(
                 f"--max-body is {self.max_body} bytes; it must be at least {format_size(MIN_BODY_BYTES)}"

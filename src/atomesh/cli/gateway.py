@@ -27,6 +27,7 @@ from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.mesh.placement.placement import PlacementRules
+from atomesh.mesh.placement.policies.rules import parse_policies
 from atomesh.mesh.request_flow.flow import FlowRules
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.protocol.address import TcpAddress, parse_address
@@ -87,7 +88,9 @@ def gateway(
         drain_s=gateway.drain_timeout,
         frontend=FrontendOptions(max_body_bytes=gateway.max_body),
         rules=DispatchRules(
-            PlacementRules(gateway.require_disaggregation), FlowRules(gateway.on_transfer_failure)
+            PlacementRules(gateway.require_disaggregation),
+            FlowRules(gateway.on_transfer_failure),
+            parse_policies(gateway.policy),
         ),
         enable_faults=process.enable_faults,
     )

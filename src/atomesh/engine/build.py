@@ -102,7 +102,7 @@ def _limits(options: EngineOptions, size: KVSize) -> SchedulerConfig:
         max_model_len=size.max_model_len,
         block_size=options.block_size,
         num_blocks=size.num_blocks,
-        policy=options.policy,
+        policy=options.scheduling_policy,
         enable_prefix_cache=options.enable_prefix_cache,
         enable_chunked_prefill=options.enable_chunked_prefill,
     )

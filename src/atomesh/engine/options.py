@@ -8,7 +8,7 @@ from atomesh.protocol.plain_values import plain
 
 DtypeChoice = Literal["auto", "float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
-Policy = Literal["fcfs", "priority"]
+SchedulingPolicy = Literal["fcfs", "priority"]
 
 BLOCK_SIZES = (16, 32)
 
@@ -16,7 +16,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "dtype": ("auto", "float32", "bfloat16"),
     "device": ("cpu", "cuda"),
     "block_size": BLOCK_SIZES,
-    "policy": ("fcfs", "priority"),
+    "scheduling_policy": ("fcfs", "priority"),
     "enable_prefix_cache": (True, False),
     "enable_chunked_prefill": (True, False),
 }
@@ -46,7 +46,7 @@ class EngineOptions:
     max_num_batched_tokens: int = 512
     block_size: int = 32
     kv_memory: int | None = None
-    policy: Policy = "fcfs"
+    scheduling_policy: SchedulingPolicy = "fcfs"
     enable_prefix_cache: bool = True
     enable_chunked_prefill: bool = True
     threads: int | None = None

@@ -44,7 +44,7 @@ def test_what_is_handed_on_is_what_was_given() -> None:
         max_num_seqs=3,
         block_size=16,
         kv_memory=2**30,
-        policy="priority",
+        scheduling_policy="priority",
         prefix_cache=False,
         chunked_prefill=False,
         kv_lease=1.5,
@@ -56,6 +56,7 @@ def test_what_is_handed_on_is_what_was_given() -> None:
         max_body=2**20,
         drain_timeout=0.5,
         require_disaggregation=True,
+        policy=("session", "model=a/b,prefill=prefix_hash,decode=random"),
         on_transfer_failure="fail",
     )
     process = ProcessFlags(secret_file=Path("/s"), log_level="info", enable_faults=True)

@@ -80,7 +80,7 @@ def test_a_chat_template_is_read_before_anything_starts(
         ("max_model_len is 9; lower max_model_len or raise kv_memory", "max_model_len",
          "--max-model-len is 9; lower --max-model-len or raise --kv-memory"),
         ("kv_memory is 7 bytes", "kv_memory", "--kv-memory is 7 bytes"),
-        ("policy is /models/kv_memory.gguf", "policy", "--policy is /models/kv_memory.gguf"),
+        ("threads is /models/kv_memory.gguf", "threads", "--threads is /models/kv_memory.gguf"),
         ("config.json: dtype is 7", None, "config.json: dtype is 7"),
     ],
 )  # fmt: skip
