@@ -16,7 +16,7 @@ from atomesh.errors import ConfigurationError
         ("device", "tpu", "device is 'tpu'; it must be one of cpu, cuda"),
         ("block_size", 64, "block_size is 64; it must be one of 16, 32"),
         ("block_size", 32.0, "block_size is 32.0; it must be one of 16, 32"),
-        ("policy", "lifo", "policy is 'lifo'; it must be one of fcfs, priority"),
+        ("scheduling_policy", "lifo", "scheduling_policy is 'lifo'; it must be one of fcfs, priority"),
         ("enable_prefix_cache", "no", "enable_prefix_cache is 'no'; it must be one of True, False"),
         ("enable_chunked_prefill", 1, "enable_chunked_prefill is 1; it must be one of True, False"),
         ("max_num_seqs", 0, "max_num_seqs is 0; it must be at least 1: raise it"),
