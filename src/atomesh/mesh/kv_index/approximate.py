@@ -1,11 +1,11 @@
 """Where prefixes probably lie, for engines that do not say: what was sent to a worker stays for a while."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atomesh.mesh.kv_index.block_map import BlockMap
 from atomesh.mesh.kv_index.matches import MatchedBlocks, Matches
+from atomesh.mesh.kv_index.predictions import Predictions
 from atomesh.mesh.kv_index.slots import Slot
 from atomesh.protocol.block_hash import BlockHash
 
@@ -14,13 +14,16 @@ MAX_SLOTS = 1024
 LIFETIME_S = 120.0
 
 
+REPEATS = 8  # as often, on average, a block may have been sent again and be remembered for it
+
+
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """What a worker is believed to hold, the longest untouched first, with the time at which that ends."""
+    """What a worker is believed to hold."""
 
     slot: Slot
     capacity: int
-    blocks: OrderedDict[bytes, float | None]
+    sent: Predictions
 
 
 class ApproximateIndex:
@@ -51,28 +54,24 @@ class ApproximateIndex:
         slot = self._map.open(incarnation)
         if slot is None:
             return False
-        blocks: OrderedDict[bytes, float | None] = OrderedDict()
-        slot.blocks = blocks
-        self._caches[incarnation] = _Cache(slot, capacity, blocks)
+        sent = Predictions(self._map, self._lifetime_s, REPEATS * capacity)
+        self._caches[incarnation] = _Cache(slot, capacity, sent)
         self._map.show(slot)
         return True
 
     def match(self, hashes: Sequence[BlockHash], now: float) -> Matches:
         for cache in self._caches.values():
-            self._expire(cache, now)
+            cache.sent.expire(now)
         return {incarnation: MatchedBlocks(run) for incarnation, run in self._map.device_runs(hashes).items()}
 
     def predict(self, incarnation: str, hashes: Sequence[BlockHash], now: float) -> None:
         cache = self._caches.get(incarnation)
         if cache is None:
             return
-        until = now + self._lifetime_s
-        for block_hash in reversed(hashes):
-            self._map.put(cache.slot, block_hash, until)
-            cache.blocks.move_to_end(block_hash)
-        while len(cache.blocks) > cache.capacity:
-            self._map.discard(cache.slot, next(iter(cache.blocks)))
-        self._map.freshen(hashes)
+        began = self._map.now
+        cache.sent.add(cache.slot, hashes, now)
+        cache.sent.shrink(cache.slot, cache.capacity)
+        self._map.freshen(hashes, began)
         self._map.sweep()
 
     def drop(self, incarnation: str) -> None:
@@ -83,10 +82,3 @@ class ApproximateIndex:
     def check_invariants(self) -> None:
         """Raises AssertionError when the index contradicts itself; for tests."""
         self._map.check_invariants()
-
-    def _expire(self, cache: _Cache, now: float) -> None:
-        while cache.blocks:
-            block, until = next(iter(cache.blocks.items()))
-            if until is None or until > now:
-                return
-            self._map.discard(cache.slot, block)

@@ -1,25 +1,35 @@
-"""Which workers hold which blocks, in bounded memory."""
+"""Which workers hold which blocks, in bounded memory.
 
-from collections import OrderedDict, deque
+All of it is in plain dicts of bytes, ints and floats, which the garbage collector does not walk through: it
+would take tens of milliseconds each time for a million blocks.
+"""
+
+from collections import deque
 from collections.abc import Iterable, Sequence
 
-from atomesh.mesh.kv_index.slots import Slot, SlotTable
+from atomesh.mesh.kv_index.slots import AGE_BITS, Slot, SlotTable
 
 HOST = b"\x01"  # after a hash: the block's copy in the host tier
 SWEEP_BLOCKS = 512
+CALM_SHARE = 0.75  # of the limit; below it nobody asks who is stale
+_AGE = (1 << AGE_BITS) - 1
 
 
 class BlockMap:
     """Block → set of workers, as a mask of slot bits. Beyond `max_blocks` the stalest block is evicted.
 
     Blocks grow stale in the order in which they were first stored or last dispatched, a prompt's tail before
-    its head. A block is named by its hash, in the host tier with HOST behind it.
+    its head: the bits below the slots' are the block's number in that order. A block is named by its hash, in
+    the host tier with HOST behind it.
     """
 
     def __init__(self, max_blocks: int, max_slots: int) -> None:
         self._max_blocks = max_blocks
         self._slots = SlotTable(max_slots)
-        self._holders: OrderedDict[bytes, int] = OrderedDict()
+        self._holders: dict[bytes, int] = {}
+        self._by_age: dict[int, bytes] = {}
+        self._oldest = 0
+        self._next_age = 0
         self._shown = 0
         self._closed: deque[Slot] = deque()
         self._has_host = False
@@ -44,7 +54,8 @@ class BlockMap:
     def put(self, slot: Slot, block: bytes, until: float | None = None) -> None:
         """The slot's worker holds the block, for all we know or `until` then."""
         if block not in slot.blocks:
-            self._holders[block] = self._holders.get(block, 0) | slot.bit
+            mask = self._holders.get(block)
+            self._holders[block] = slot.bit | (self._date(block) if mask is None else mask)
         slot.blocks[block] = until
         if len(block) > 16:
             self._has_host = True
@@ -56,12 +67,24 @@ class BlockMap:
         del slot.blocks[block]
         self._clear_bit(slot, block)
 
-    def freshen(self, blocks: Sequence[bytes]) -> None:
-        """A prompt of these blocks is under way: of all in the map they are the last to be evicted."""
-        holders = self._holders
+    @property
+    def now(self) -> int:
+        """Grows with each block that is put or freshened."""
+        return self._next_age
+
+    def freshen(self, blocks: Sequence[bytes], since: int) -> None:
+        """A prompt of these blocks is under way: of all in the map they are the last to be evicted.
+
+        Those of them that were put after `since` are young already. While the map has plenty of room, nothing
+        is done: what it will evict, if ever, is then older than all that follows.
+        """
+        if len(self._holders) < self._max_blocks * CALM_SHARE:
+            return
         for block in reversed(blocks):
-            if block in holders:
-                holders.move_to_end(block)
+            mask = self._holders.get(block)
+            if mask is not None and (age := mask & _AGE) < since:
+                del self._by_age[age]
+                self._holders[block] = (mask ^ age) | self._date(block)
 
     def sweep(self) -> None:
         """Clear away some of what closed slots have left."""
@@ -112,19 +135,28 @@ class BlockMap:
             for slot in self._slots.of(mask):
                 lengths[slot.incarnation] = length
 
+    def _date(self, block: bytes) -> int:
+        """The block is the youngest; its number."""
+        age, self._next_age = self._next_age, self._next_age + 1
+        self._by_age[age] = block
+        return age
+
     def _clear_bit(self, slot: Slot, block: bytes) -> None:
         mask = self._holders[block] & ~slot.bit
-        if mask:
+        if mask > _AGE:
             self._holders[block] = mask
         else:
             del self._holders[block]
+            del self._by_age[mask]
 
     def _make_room(self) -> None:
         if self._closed:
             self.sweep()
             return
-        block, mask = self._holders.popitem(last=False)
-        for slot in self._slots.of(mask):
+        while self._oldest not in self._by_age:
+            self._oldest += 1
+        block = self._by_age.pop(self._oldest)
+        for slot in self._slots.of(self._holders.pop(block) & ~_AGE):
             slot.num_evicted += slot.blocks.pop(block) is None
 
     def check_invariants(self) -> None:
@@ -133,9 +165,13 @@ class BlockMap:
             raise AssertionError(f"{len(self._holders)} blocks are in the map; {self._max_blocks} may be")
         counted = 0
         for block, mask in self._holders.items():
-            for slot in self._slots.of(mask):
+            if self._by_age.get(mask & _AGE) != block:
+                raise AssertionError(f"{block.hex()} has lost its place in the order of age")
+            for slot in self._slots.of(mask & ~_AGE):
                 counted += 1
                 if block not in slot.blocks:
                     raise AssertionError(f"{block.hex()} is not among the blocks of {slot.incarnation}")
+        if len(self._by_age) != len(self._holders):
+            raise AssertionError("the order of age has blocks that are gone")
         if counted != sum(len(slot.blocks) for slot in self._slots):
             raise AssertionError("a slot has blocks that no mask knows of")

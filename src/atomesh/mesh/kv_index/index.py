@@ -66,8 +66,9 @@ class KVIndex:
         self._predictions.expire(now)
         slot = self._slots.get(incarnation)
         if slot is not None:
+            began = self._map.now
             self._predictions.add(slot, hashes, now)
-            self._map.freshen(hashes)
+            self._map.freshen(hashes, began)
             self._map.sweep()
 
     def drop(self, incarnation: str) -> None:

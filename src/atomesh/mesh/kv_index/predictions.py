@@ -18,7 +18,10 @@ class Prediction:
 
 
 class Predictions:
-    """Each lives `ttl_s`; when more than `max_blocks` are promised, the oldest end early."""
+    """Each lives `ttl_s`; when more than `max_blocks` are promised, the oldest end early.
+
+    What is promised twice counts twice.
+    """
 
     def __init__(self, blocks: BlockMap, ttl_s: float, max_blocks: int) -> None:
         self._map = blocks
@@ -46,6 +49,16 @@ class Predictions:
         self._queue = deque(kept)
         self._num_blocks = sum(len(one.blocks) for one in kept)
 
+    def shrink(self, slot: Slot, num_blocks: int) -> None:
+        """End the oldest promises, tails first, until the slot, which has nothing else, has so many."""
+        while self._queue and len(slot.blocks) > num_blocks:
+            oldest = self._queue.popleft()
+            kept = max(0, len(oldest.blocks) - (len(slot.blocks) - num_blocks))
+            self._num_blocks -= len(oldest.blocks) - kept
+            self._end(oldest, oldest.blocks[kept:])
+            if kept:
+                self._queue.appendleft(Prediction(oldest.until, slot, oldest.blocks[:kept]))
+
     def expire(self, now: float) -> None:
         while self._queue and self._queue[0].until <= now:
             self._end_oldest()
@@ -64,7 +77,11 @@ class Predictions:
     def _end_oldest(self) -> None:
         oldest = self._queue.popleft()
         self._num_blocks -= len(oldest.blocks)
-        for block in oldest.blocks:
-            until = oldest.slot.blocks.get(block)
-            if until is not None and until <= oldest.until:
-                self._map.discard(oldest.slot, block)
+        self._end(oldest, oldest.blocks)
+
+    def _end(self, ended: Prediction, blocks: Sequence[bytes]) -> None:
+        """Unless it has been told, or is promised for longer."""
+        for block in blocks:
+            until = ended.slot.blocks.get(block)
+            if until is not None and until <= ended.until:
+                self._map.discard(ended.slot, block)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+AGE_BITS = 48  # left free below the slots' bits
+
 
 @dataclass(slots=True, eq=False)
 class Slot:
@@ -34,7 +36,7 @@ class SlotTable:
         if self._spare:
             bit = self._spare.pop()
         elif self._num_minted < self._max_slots:
-            bit = 1 << self._num_minted
+            bit = 1 << (AGE_BITS + self._num_minted)
             self._num_minted += 1
         else:
             return None

@@ -1,5 +1,6 @@
 """The exact index: who holds how much of a prompt, within bounded memory."""
 
+import gc
 import hashlib
 
 import pytest
@@ -220,3 +221,12 @@ def test_another_tenants_prompt_is_found_nowhere(salt: str) -> None:
 
     assert index.match(mine, 0.0) == {"a": MatchedBlocks(3)}
     assert index.match(theirs, 0.0) == {}
+
+
+def test_the_garbage_collector_need_not_walk_through_it() -> None:
+    index, prompt = index_of("a", "b"), chain("p", 100)
+    index.apply("a", [stored(prompt)])
+    index.predict("b", prompt, 0.0)
+
+    held = [index._map._holders, index._map._by_age, *(slot.blocks for slot in index._slots.values())]
+    assert not any(map(gc.is_tracked, held))
