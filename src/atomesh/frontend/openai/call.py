@@ -21,6 +21,8 @@ from atomesh.frontend.openai.renderer import Renderer, WholeChoice
 from atomesh.frontend.served_model import ServedModel
 from atomesh.observability.request_meter import RequestMeter
 
+POLICY_HEADER = "x-placement-policy"
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -35,6 +37,11 @@ class Call:
     timeout_s: float | None
     deadline_at: float | None
     find_model: Callable[[str | None], ServedModel]
+
+    @property
+    def policy(self) -> str:
+        """The placement policy that the client asks for, "" for none."""
+        return self.headers.get(POLICY_HEADER, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +105,10 @@ class Answering:
             await events.finish(renderer.last_frames(self._explanation()))
 
     def _explanation(self) -> dict[str, Any]:
-        is_asked_for = self._call.headers.get("x-explain") == "1"
-        return self._timing.explanation() if is_asked_for else {}
+        if self._call.headers.get("x-explain") != "1":
+            return {}
+        ids = [generation.request.request_id for generation in self._plan.generations]
+        return self._timing.explanation() | self._frontend.explain(ids)
 
     async def _fail(self, events: EventStream, error: AtomeshError) -> None:
         if events.is_started:
@@ -113,7 +122,7 @@ class Answering:
                 self._timing.saw_step()
                 for piece in step.pieces:
                     choices[step.prompt][piece.choice].add(piece)
-        await self._send_json(encode_json(self._plan.renderer.whole(choices)))
+        await self._send_json(encode_json(self._plan.renderer.whole(choices) | self._explanation()))
 
     def _metered(self) -> list[AsyncGenerator[list[ChoicePiece], None]]:
         clock = self._frontend.clock

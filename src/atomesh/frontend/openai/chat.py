@@ -29,7 +29,7 @@ class ChatCompletions(Endpoint[ChatRequest]):
             request.chat_template_kwargs,
             is_truncated=count_kept(request.truncate_prompt_tokens, description.max_model_len) is not None,
         )
-        factory = await make_factory(self._frontend, "chatcmpl", model, params, request)
+        factory = await make_factory(self._frontend, "chatcmpl", model, params, request, call.policy)
         token_ids = await encode_chat(self._frontend, model, prompt)
         token_ids = truncate(token_ids, request.truncate_prompt_tokens, description.max_model_len)
         check_prompt_ids(token_ids, description.vocab_size, "messages")

@@ -35,7 +35,7 @@ class Completions(Endpoint[CompletionRequest]):
         params = parse_completion_sampling(request, model.sampling_defaults)
         prompts = split_prompts(request.prompt)
         check_answers(len(prompts), params.n, self._frontend.options)
-        factory = await make_factory(self._frontend, "cmpl", model, params, request)
+        factory = await make_factory(self._frontend, "cmpl", model, params, request, call.policy)
         encoded = await self._encode(factory, request, prompts)
         kept = count_kept(request.truncate_prompt_tokens, factory.description.max_model_len)
         most = factory.description.max_model_len if kept is None else kept  # what is longer is refused below

@@ -1,5 +1,6 @@
 """From token ids and sampling parameters to a generation that can run."""
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from atomesh.protocol.worker import ModelDescription
 class GenerationFactory:
     """One call's generations; those of several prompts differ in their prompt, its seed and request id only.
 
-    `max_worker_bytes` is what all of them may come to on their way to a worker.
+    `max_worker_bytes` is what all of them may come to on their way to a worker. `policy` is the client's choice
+    of a placement policy, "" for the operator's.
     """
 
     answer_id: str
@@ -34,6 +36,7 @@ class GenerationFactory:
     fields: SamplingFields
     shared: SamplingSpec
     max_worker_bytes: int
+    policy: str = ""
 
     def check_size(self, prompt_sizes: Sequence[int]) -> None:
         """For prompts of so many tokens each. Raises InvalidRequestError when their frames are too large.
@@ -76,14 +79,26 @@ class GenerationFactory:
             n=self.params.n,
             priority=self.fields.priority or 0,
             cache_salt=self.fields.cache_salt or "",
+            policy=self.policy,
+            session=_session(self.fields.prompt_cache_key),
         )
 
     def head(self, kind: str) -> AnswerHead:
         return AnswerHead(self.answer_id, kind, int(time()), self.model.name, fingerprint(self.description))
 
 
+def _session(key: str | None) -> str:
+    """Of equal keys the same, and short."""
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() if key else ""
+
+
 async def make_factory(
-    frontend: Frontend, kind: str, model: ServedModel, params: SamplingParams, fields: SamplingFields
+    frontend: Frontend,
+    kind: str,
+    model: ServedModel,
+    params: SamplingParams,
+    fields: SamplingFields,
+    policy: str = "",
 ) -> GenerationFactory:
     """For an answer of the id's `kind`. Raises InvalidRequestError."""
     description = model.service.describe()
@@ -91,7 +106,7 @@ async def make_factory(
         _work_of(params), lambda: resolve_shared(params, model.tokenizer, description)
     )
     limit = frontend.options.max_worker_bytes
-    return GenerationFactory(mint_id(kind), model, description, params, fields, shared, limit)
+    return GenerationFactory(mint_id(kind), model, description, params, fields, shared, limit, policy)
 
 
 def _work_of(params: SamplingParams) -> int:

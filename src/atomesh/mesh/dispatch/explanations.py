@@ -114,7 +114,7 @@ class ExplanationStore:
 
     def __init__(self, errors: Errors | None = None, max_accounts: int = MAX_ACCOUNTS) -> None:
         self._errors = errors or NoErrors()
-        self._max_accounts = max_accounts
+        self.max_accounts = max_accounts
         self._accounts: OrderedDict[str, Account] = OrderedDict()
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class ExplanationStore:
 
     def open(self, request_id: str, model: str, choices: int) -> Account:
         account = self._accounts[request_id] = Account(request_id, model, choices, self._errors)
-        while len(self._accounts) > self._max_accounts:
+        while len(self._accounts) > self.max_accounts:
             self._accounts.popitem(last=False)
         return account
 

@@ -4,7 +4,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from atomesh.mesh.backends.knowledge import Knowledge
-from atomesh.mesh.dispatch.explanations import ExplanationStore
+from atomesh.mesh.dispatch.explanations import Errors, ExplanationStore
 from atomesh.mesh.dispatch.tickets import TicketOffice
 
 
@@ -18,6 +18,7 @@ class Shared:
     explanations: ExplanationStore = field(default_factory=ExplanationStore)
 
 
-def share(secret: bytes) -> Shared:
-    """For a gateway that is just starting."""
-    return Shared(secret, TicketOffice(secret, secrets.token_hex(16)))
+def share(secret: bytes, errors: Errors | None = None) -> Shared:
+    """For a gateway that is just starting; `errors` hears how far predictions are off."""
+    office = TicketOffice(secret, secrets.token_hex(16))
+    return Shared(secret, office, explanations=ExplanationStore(errors))

@@ -22,10 +22,12 @@ from atomesh.mesh.dispatch.shared import share
 from atomesh.mesh.gateway.access import Access, AccessOptions
 from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, AdminRoutes
 from atomesh.mesh.gateway.cors import Cors
+from atomesh.mesh.gateway.explain_routes import EXPLAIN_PREFIX, ExplainRoute
 from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
+from atomesh.observability.placement_metrics import PlacementMetrics
 from atomesh.protocol.worker import ModelDescription
 
 _log = logging.getLogger(__name__)
@@ -69,7 +71,9 @@ class Gateway:
         self._models = ServedModels(load_text, self._make_service, options.model_aliases)
         self.registry = WorkerRegistry(self._models.hear)
         self._access = Access(options.access, options.secret, self.registry, clock)
-        self._shared = share(options.secret)
+        self._errors = PlacementMetrics()
+        self._shared = share(options.secret, self._errors)
+        self._explain = ExplainRoute(self._shared.explanations)
         knowledge = self._shared.knowledge
         self._backends = BackendPool(
             lambda address: AtomBackend(address, options.secret, self.registry, clock, knowledge),
@@ -131,17 +135,23 @@ class Gateway:
 
     def _make_app(self) -> ASGIApp:
         options = self._options
-        layers = [self._access.guard(self._models, (*OPEN_PATHS, *ADMIN_PATHS), ADMIN_PREFIXES)]
+        guarded_apart = (*ADMIN_PREFIXES, EXPLAIN_PREFIX)
+        layers = [self._access.guard(self._models, (*OPEN_PATHS, *ADMIN_PATHS), guarded_apart)]
         if options.cors_origins:
             layers.insert(0, Middleware(Cors, options.cors_origins))
         admin = AdminRoutes(self.registry, self._backends, self._shared.office, options.enable_faults)
         return create_app(
             self._models,
             options.frontend,
-            routes=[*admin.behind(options.admin_token), self._access.route(options.admin_token)],
+            routes=[
+                *admin.behind(options.admin_token),
+                self._access.route(options.admin_token),
+                self._explain.behind(options.admin_token),
+            ],
             middleware=layers,
-            collectors=[MeshCollector(self._read), self._access.collector()],
+            collectors=[MeshCollector(self._read), self._access.collector(), *self._errors.collectors],
             clock=self._clock,
+            explain=self._explain.of_requests,
         )
 
     def _read(self) -> MeshReading:
