@@ -43,6 +43,7 @@ ROOMS: Mapping[str, set[str]] = {
 # What decides takes data and returns data: nothing here tells the time, waits, rolls dice, writes or reads.
 PURE_ROOMS = (
     "atomesh.engine.core.",
+    "atomesh.mesh.admission.",
     "atomesh.mesh.placement.",
     "atomesh.mesh.kv_index.",
     "atomesh.mesh.request_flow.",
