@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -13,7 +12,7 @@ from starlette.types import ASGIApp
 
 from atomesh.clock import Clock, MonotonicClock
 from atomesh.errors import AtomeshError
-from atomesh.frontend.context import Explain, Frontend, nothing_to_explain
+from atomesh.frontend.context import Frontend
 from atomesh.frontend.http.boundary import Boundary
 from atomesh.frontend.http.error_answers import answer_atomesh_error, answer_http_exception
 from atomesh.frontend.openai.chat import ChatCompletions
@@ -37,16 +36,14 @@ def create_app(
     middleware: Sequence[Middleware] = (),
     collectors: Sequence[Collector] = (),
     clock: Clock | None = None,
-    explain: Explain = nothing_to_explain,
 ) -> ASGIApp:
     """`models` is asked on every request and must be quick; while it gives none, requests get a 503.
 
     `routes` come before our own; `middleware`, outermost first, lies around all routes. An AtomeshError
-    raised in either gets the answer that its class says. `collectors` add to GET /metrics. `explain` says
-    how the requests of these ids were served, as fields of an answer.
+    raised in either gets the answer that its class says. `collectors` add to GET /metrics.
     """
     options = options or FrontendOptions()
-    frontend = replace(_make_frontend(models, options, clock or MonotonicClock()), explain=explain)
+    frontend = _make_frontend(models, options, clock or MonotonicClock())
     for collector in collectors:
         frontend.metrics.registry.register(collector)
     own_routes = [*_generation_routes(frontend), *model_routes(frontend), *status_routes(frontend)]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from starlette.types import Scope
 
@@ -20,13 +19,6 @@ from atomesh.protocol.worker import ModelDescription
 SEEN_MODELS = "atomesh.models"  # in an ASGI scope: as Frontend.models, for this request alone
 
 
-Explain = Callable[[Sequence[str]], dict[str, Any]]  # of an answer's requests, by id: fields of that answer
-
-
-def nothing_to_explain(_request_ids: Sequence[str]) -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Frontend:
     models: Callable[[], Sequence[ServedModel]]
@@ -35,7 +27,6 @@ class Frontend:
     texts: TextPool
     bounds: PromptBounds
     clock: Clock
-    explain: Explain = nothing_to_explain
 
     def seen_from(self, scope: Scope) -> "Frontend":
         """With the models, and the services behind them, that a layer before the routes chose for a request."""

@@ -1,6 +1,12 @@
 """What an operator may set of the HTTP face."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+
+def _nothing_to_explain(_request_ids: Sequence[str]) -> dict[str, Any]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +16,7 @@ class FrontendOptions:
     A stream's 200 is held back for the first token, at most `hold_s`; after that a comment goes whenever
     nothing went for `keep_alive_s`. Texts above `inline_characters` are tokenised by `text_threads` threads,
     which also render all chats; the texts in line for them have at most `max_text_characters` together.
+    `explain` tells how the requests of these ids, one answer's, were served: as further fields of that answer.
     """
 
     max_body_bytes: int = 16 * 2**20
@@ -25,6 +32,7 @@ class FrontendOptions:
     chat_template_kwargs: frozenset[str] = frozenset(
         {"enable_thinking", "thinking", "custom_instructions", "date_string"}
     )
+    explain: Callable[[Sequence[str]], dict[str, Any]] = _nothing_to_explain
 
     @property
     def max_worker_bytes(self) -> int:

@@ -108,7 +108,7 @@ class Answering:
         if self._call.headers.get("x-explain") != "1":
             return {}
         ids = [generation.request.request_id for generation in self._plan.generations]
-        return self._timing.explanation() | self._frontend.explain(ids)
+        return self._timing.explanation() | self._frontend.options.explain(ids)
 
     async def _fail(self, events: EventStream, error: AtomeshError) -> None:
         if events.is_started:

@@ -25,8 +25,8 @@ from atomesh.protocol.worker import ModelDescription
 class GenerationFactory:
     """One call's generations; those of several prompts differ in their prompt, its seed and request id only.
 
-    `max_worker_bytes` is what all of them may come to on their way to a worker. `policy` is the client's choice
-    of a placement policy, "" for the operator's.
+    `max_worker_bytes` is what all of them may come to on their way to a worker. `policy` is the client's
+    choice of a placement policy, "" for the operator's.
     """
 
     answer_id: str

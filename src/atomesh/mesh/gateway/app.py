@@ -5,7 +5,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp
@@ -142,7 +142,7 @@ class Gateway:
         admin = AdminRoutes(self.registry, self._backends, self._shared.office, options.enable_faults)
         return create_app(
             self._models,
-            options.frontend,
+            replace(options.frontend, explain=self._explain.of_requests),
             routes=[
                 *admin.behind(options.admin_token),
                 self._access.route(options.admin_token),
@@ -151,7 +151,6 @@ class Gateway:
             middleware=layers,
             collectors=[MeshCollector(self._read), self._access.collector(), *self._errors.collectors],
             clock=self._clock,
-            explain=self._explain.of_requests,
         )
 
     def _read(self) -> MeshReading:

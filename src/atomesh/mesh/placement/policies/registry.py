@@ -61,7 +61,8 @@ def check_policy(name: str) -> None:
     """Raises InvalidRequestError unless `name` is a policy's, or empty."""
     if name and name not in POLICIES:
         raise InvalidRequestError(
-            f"there is no placement policy {name[:100]!r}; there are {', '.join(POLICIES)}", param="x-placement-policy"
+            f"there is no placement policy {name[:100]!r}; there are {', '.join(POLICIES)}",
+            param="x-placement-policy",
         )
 
 
