@@ -15,7 +15,6 @@ from atomesh.observability.engine_collector import EngineReading
 from atomesh.observability.metrics import FrontendMetrics
 from atomesh.protocol.worker import ModelDescription
 
-
 SEEN_MODELS = "atomesh.models"  # in an ASGI scope: as Frontend.models, for this request alone
 
 
@@ -29,7 +28,7 @@ class Frontend:
     clock: Clock
 
     def seen_from(self, scope: Scope) -> "Frontend":
-        """With the models, and the services behind them, that a layer before the routes chose for a request."""
+        """With the models, and the services behind them, that a layer before the routes chose."""
         seen = scope.get(SEEN_MODELS)
         return self if seen is None else replace(self, models=seen)
 

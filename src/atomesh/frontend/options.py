@@ -16,7 +16,7 @@ class FrontendOptions:
     A stream's 200 is held back for the first token, at most `hold_s`; after that a comment goes whenever
     nothing went for `keep_alive_s`. Texts above `inline_characters` are tokenised by `text_threads` threads,
     which also render all chats; the texts in line for them have at most `max_text_characters` together.
-    `explain` tells how the requests of these ids, one answer's, were served: as further fields of that answer.
+    `explain` tells how an answer's requests, of these ids, were served: in further fields of the answer.
     """
 
     max_body_bytes: int = 16 * 2**20
