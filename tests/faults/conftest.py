@@ -1,7 +1,8 @@
 """The bench: whole servers, a process each worker, with a tiny model in float32.
 
 What asks for `bench` holds for one unified worker and for prefill and decode apart, over every transport;
-what asks for `apart` needs the two. After every test the server is idle, its books are right, and it answers.
+what asks for `apart` needs the two; the test kills parts of what is `doomed`; `pairs` has two workers a role.
+After every test each server is idle, its books are right, and it answers.
 A sample of the rows runs over TCP too; make soak runs all of them.
 """
 
@@ -13,6 +14,7 @@ import pytest
 from atomesh.testing.pd_bench import (
     ONE_AND_ONE,
     ONE_AND_ONE_TCP,
+    TWO_AND_TWO,
     UNIFIED,
     PDBench,
     Shape,
@@ -22,13 +24,16 @@ from atomesh.testing.pd_bench import (
 from atomesh.testing.tiny_model import write_tiny_model
 
 APART = [ONE_AND_ONE, ONE_AND_ONE_TCP]
+DOOMED = [ONE_AND_ONE, TWO_AND_TWO, ONE_AND_ONE_TCP]
+PAIRS = [TWO_AND_TWO]
 SHAPES = [UNIFIED, *APART]
 SAMPLED_OVER_TCP = ("test_a1", "test_a3", "test_a6")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server" in metafunc.fixturenames:
-        shapes = APART if {"apart", "doomed"} & set(metafunc.fixturenames) else SHAPES
+        asked = {"apart": APART, "doomed": DOOMED, "pairs": PAIRS}
+        shapes = next((asked[name] for name in metafunc.fixturenames if name in asked), SHAPES)
         names = [shape.name for shape in shapes]
         metafunc.parametrize("server", shapes, ids=names, indirect=True, scope="session")
 
@@ -71,6 +76,17 @@ def bench(server: PDBench) -> PDBench:
 
 @pytest.fixture
 def apart(server: PDBench) -> PDBench:
+    return server
+
+
+@pytest.fixture
+def doomed(server: PDBench) -> PDBench:
+    return server
+
+
+@pytest.fixture
+def pairs(server: PDBench) -> PDBench:
+    """Two workers of each role."""
     return server
 
 

@@ -61,6 +61,7 @@ class Shape:
 
 UNIFIED = Shape(unified=1)
 ONE_AND_ONE = Shape(prefill=1, decode=1)
+TWO_AND_TWO = Shape(prefill=2, decode=2)
 ONE_AND_ONE_TCP = Shape(prefill=1, decode=1, is_wired=True)
 
 
@@ -140,8 +141,12 @@ class PDBench:
 
     @contextmanager
     def frozen(self, role: str) -> Iterator[dict[str, Any]]:
-        """SIGSTOP until the end of the block."""
-        worker = self.worker(role)
+        """SIGSTOP of the only worker of this role until the end of the block."""
+        with self.frozen_worker(self.worker(role)) as worker:
+            yield worker
+
+    @contextmanager
+    def frozen_worker(self, worker: dict[str, Any]) -> Iterator[dict[str, Any]]:
         os.kill(worker["pid"], signal.SIGSTOP)
         try:
             yield worker

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, request_response
 
+from atomesh.clock import Clock
 from atomesh.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from atomesh.mesh.backends.pool import BackendPool
 from atomesh.mesh.cluster.registry import WorkerRegistry
@@ -33,6 +34,7 @@ class AdminRoutes:
     workers: BackendPool
     office: TicketOffice
     with_faults: bool
+    clock: Clock
 
     def behind(self, token: str) -> list[Route]:
         """The routes, each for the holder of `token` alone."""
@@ -54,7 +56,7 @@ class AdminRoutes:
         return routes
 
     async def _list_workers(self, _request: Request) -> Response:
-        return _json({"workers": describe_workers(self.registry.snapshot())})
+        return _json({"workers": describe_workers(self.registry.snapshot(), self.clock.now())})
 
     async def _add_worker(self, request: Request) -> Response:
         wanted = await read_json(request, NewWorker)

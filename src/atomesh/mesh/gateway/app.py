@@ -24,6 +24,7 @@ from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, Admin
 from atomesh.mesh.gateway.cors import Cors
 from atomesh.mesh.gateway.explain_routes import EXPLAIN_PREFIX, ExplainRoute
 from atomesh.mesh.gateway.http_server import HttpServer
+from atomesh.mesh.gateway.profile_routes import PROFILE_PATHS, ProfileRoutes
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
@@ -136,15 +137,19 @@ class Gateway:
     def _make_app(self) -> ASGIApp:
         options = self._options
         guarded_apart = (*ADMIN_PREFIXES, EXPLAIN_PREFIX)
-        layers = [self._access.guard(self._models, (*OPEN_PATHS, *ADMIN_PATHS), guarded_apart)]
+        open_paths = (*OPEN_PATHS, *ADMIN_PATHS, *PROFILE_PATHS)
+        layers = [self._access.guard(self._models, open_paths, guarded_apart)]
         if options.cors_origins:
             layers.insert(0, Middleware(Cors, options.cors_origins))
-        admin = AdminRoutes(self.registry, self._backends, self._shared.office, options.enable_faults)
+        admin = AdminRoutes(
+            self.registry, self._backends, self._shared.office, options.enable_faults, self._clock
+        )
         return create_app(
             self._models,
             replace(options.frontend, explain=self._explain.of_requests),
             routes=[
                 *admin.behind(options.admin_token),
+                *ProfileRoutes(self.registry, self._backends, self._clock).behind(options.admin_token),
                 self._access.route(options.admin_token),
                 self._explain.behind(options.admin_token),
             ],

@@ -10,8 +10,8 @@ from atomesh.protocol.frames import Inspected
 from atomesh.protocol.worker import ModelDescription, RoleWeights, nearest_role
 
 
-def describe_workers(cluster: ClusterSnapshot) -> list[dict[str, Any]]:
-    return [_describe(worker, cluster.workers) for worker in cluster.workers]
+def describe_workers(cluster: ClusterSnapshot, now: float) -> list[dict[str, Any]]:
+    return [_describe(worker, cluster.workers, now) for worker in cluster.workers]
 
 
 def describe_weights(weights: RoleWeights) -> dict[str, Any]:
@@ -30,8 +30,9 @@ def describe_kv(worker: WorkerSnapshot, answer: Inspected | None) -> dict[str, A
     }
 
 
-def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot]) -> dict[str, Any]:
+def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot], now: float) -> dict[str, Any]:
     told = worker.description
+    is_there = worker.state in ("ready", "draining")
     return {
         "id": _id(worker),
         **({"role": None, "weights": None} if told is None else describe_weights(worker.weights)),
@@ -39,10 +40,12 @@ def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot]) -> dict
         "address": worker.address,
         "kv_address": None if told is None else told.kv_address,
         "state": worker.state,
+        "silent_s": round(max(now - worker.heard_at, 0.0), 3) if is_there else None,
         "incarnation": None if told is None else told.incarnation,
         "model": worker.model_name,
         "engine": None if told is None else _engine(told.model),
         "in_flight": worker.in_flight,
+        "dispatched": worker.dispatched,
         "load": msgspec.structs.asdict(worker.load),
         "incompatible": _incompatible(worker, cluster),
     }
