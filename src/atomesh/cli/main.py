@@ -16,6 +16,7 @@ COMMANDS = {
     "chat": "Talk with a model in the terminal.",
     "bench": "Measure any OpenAI-compatible server under load.",
     "models": "List the models that can be served by name.",
+    "explain": "Say why an answer came from the workers that it came from.",
     "worker": "Run one engine, for gateways to reach.",
     "gateway": "Serve the API from workers that run elsewhere.",
 }
