@@ -10,6 +10,7 @@ from atomesh.clock import Clock
 from atomesh.errors import PermissionDeniedError, RateLimitError
 from atomesh.frontend.context import SEEN_MODELS
 from atomesh.frontend.http.error_answers import error_response
+from atomesh.frontend.openai.call import POLICY_HEADER
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.validation import parse_timeout
 from atomesh.mesh.admission.tenant import Tenant
@@ -19,7 +20,6 @@ from atomesh.mesh.gateway.limits import limit_headers
 from atomesh.mesh.gateway.tenants import Seat, TenantDirectory
 
 MAX_TIMEOUT_S = 86_400.0
-POLICY_HEADER = "x-placement-policy"
 Models = Callable[[], Sequence[ServedModel]]
 
 

@@ -10,10 +10,11 @@ from starlette.types import Message, Receive, Scope, Send
 from atomesh.errors import AuthenticationError, InvalidRequestError, PermissionDeniedError
 from atomesh.frontend.app import create_app
 from atomesh.frontend.context import SEEN_MODELS
+from atomesh.frontend.openai.call import POLICY_HEADER
 from atomesh.frontend.served_model import ServedModel
 from atomesh.mesh.admission.tenant import Tenant
 from atomesh.mesh.gateway.limits import format_duration
-from atomesh.mesh.gateway.tenant_guard import POLICY_HEADER, TenantGuard
+from atomesh.mesh.gateway.tenant_guard import TenantGuard
 from atomesh.mesh.gateway.tenants import KeyedTenant, TenantDirectory, digest_of, tenants_of_keys
 from atomesh.testing.app_server import serve_app
 from atomesh.testing.byte_tokenizer import ByteTokenizer
