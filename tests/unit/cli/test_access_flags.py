@@ -10,7 +10,6 @@ from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.tenant_source import TenantOptions
 from atomesh.mesh.gateway.tls import TlsFiles
 
-
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 
 
