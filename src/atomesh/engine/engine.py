@@ -14,6 +14,7 @@ from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
 from atomesh.engine.core.step_measure import measure
 from atomesh.engine.executor import Executor
 from atomesh.engine.news import EngineNews
+from atomesh.engine.step_recorder import StepRecorder, StepTimes
 from atomesh.errors import InvalidRequestError
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
 from atomesh.protocol.kv_events import KVSnapshot
@@ -35,8 +36,10 @@ class Engine:
         clock: Clock,
         description: ModelDescription,
         connector: Connector | None = None,
+        recorder: StepRecorder | None = None,
     ) -> None:
         self.description = description
+        self.recorder = recorder or StepRecorder(clock)
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
@@ -96,13 +99,17 @@ class Engine:
         batch = self._scheduler.schedule(began)
         self._connector.flush()
         self._has_failed = False
+        scheduled = self._clock.now()
         result = self._execute(batch)
-        ended = self._clock.now()
-        deltas = self._scheduler.update(batch, result, ended)
+        executed = self._clock.now()
+        deltas = self._scheduler.update(batch, result, executed)
         self._connector.flush()
         is_sound = batch.sequences and not self._has_failed
-        self._sample = measure(batch, ended - began) if is_sound else None
+        self._sample = measure(batch, executed - began) if is_sound else None
         self._audit()
+        if self.recorder.is_on:
+            times = StepTimes(began, scheduled, executed, self._clock.now())
+            self.recorder.saw_step(batch, times, self._scheduler.load())
         return deltas
 
     @property

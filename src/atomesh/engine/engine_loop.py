@@ -17,9 +17,10 @@ from atomesh.engine.news import EngineNews
 from atomesh.engine.roles import chunk_budget
 from atomesh.errors import AtomeshError, ServiceUnavailableError
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
-from atomesh.protocol.frames import FrameError, Heartbeat, Inspected, StepFrame, encode_frame
+from atomesh.protocol.frames import FrameError, Heartbeat, Inspected, Profile, StepFrame, encode_frame
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta, WireError
 from atomesh.protocol.kv_events import KVEvents
+from atomesh.protocol.step_trace import TraceLimits
 from atomesh.protocol.worker import LoadReport, RoleWeights
 
 if TYPE_CHECKING:
@@ -89,6 +90,14 @@ class EngineLoop:
     def inspect(self, outlet: Outlet, query_id: int) -> None:
         """Send who owns every KV block."""
         self._commands.put(lambda: self._inspect(outlet, query_id))
+
+    def start_trace(self, limits: TraceLimits) -> None:
+        """Note what the steps do, from the next one on."""
+        self._commands.put(lambda: self._engine.recorder.start(limits))
+
+    def stop_trace(self, outlet: Outlet, query_id: int) -> None:
+        """Send what has been noted."""
+        self._commands.put(lambda: self._stop_trace(outlet, query_id))
 
     def follow(self, outlet: Outlet) -> None:
         """Send what the prefix cache holds, and from then on all news, whoever's requests they are of."""
@@ -244,6 +253,9 @@ class EngineLoop:
     def _inspect(self, outlet: Outlet, query_id: int) -> None:
         books = self._engine.take_stock()
         outlet.send(encode_frame(Inspected(query_id, books.total, books.states, books.owners)))
+
+    def _stop_trace(self, outlet: Outlet, query_id: int) -> None:
+        outlet.send(encode_frame(Profile(query_id, self._engine.recorder.stop())))
 
     def _drain(self) -> None:
         self._is_draining = True

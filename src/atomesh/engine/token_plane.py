@@ -26,6 +26,8 @@ from atomesh.protocol.frames import (
     ResetPrefixCache,
     SetFault,
     SetRole,
+    StartProfile,
+    StopProfile,
     Submit,
     encode_frame,
 )
@@ -157,6 +159,8 @@ class TokenPlaneServer:
                 self._engine_loop.inspect(connection, query_id)
             case SetFault(point, count, argument):
                 self._arm(point, count, argument)
+            case StartProfile() | StopProfile():
+                self._profile(message, connection)
             case Answer():
                 raise FrameError("the gateway answered twice")
 
@@ -170,6 +174,17 @@ class TokenPlaneServer:
             self._faults.arm(point, count, argument)
         except AtomeshError as error:
             _log.warning("a fault was not armed: %s", error)
+
+    def _profile(self, message: StartProfile | StopProfile, connection: GatewayConnection) -> None:
+        if isinstance(message, StopProfile):
+            self._engine_loop.stop_trace(connection, message.query_id)
+            return
+        try:
+            message.limits.check()
+        except AtomeshError as error:
+            _log.warning("no steps are recorded: %s", error)
+        else:
+            self._engine_loop.start_trace(message.limits)
 
     def _refuse(self, reason: str, detail: str) -> None:
         self.refusals[reason] += 1

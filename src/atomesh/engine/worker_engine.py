@@ -12,6 +12,8 @@ from atomesh.engine.execution.faulty_executor import FaultyExecutor
 from atomesh.engine.executor import Executor
 from atomesh.engine.kv_connector import KVConnector
 from atomesh.engine.parts import EngineParts
+from atomesh.engine.recorded_transport import RecordedTransport
+from atomesh.engine.step_recorder import StepRecorder
 from atomesh.engine.worker_spec import WorkerSpec
 from atomesh.errors import ConfigurationError
 from atomesh.kv_transfer.factory import make_transport
@@ -46,7 +48,13 @@ def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine
         raise ConfigurationError("KV on this device cannot be handed over yet; use --kv-listen off")
     layout = parts.layout()
     identity = KVIdentity(spec.secret, spec.incarnation, layout)
-    transport = make_transport(spec.kv_listen, parts.memory, identity, doorbell.ring, spec.faults)
+    recorder = StepRecorder(clock)
+    transport = RecordedTransport(
+        make_transport(spec.kv_listen, parts.memory, identity, doorbell.ring, spec.faults),
+        recorder,
+        clock,
+        layout.block_bytes,
+    )
     remote = RemoteKVConfig(
         secret=spec.secret,
         incarnation=spec.incarnation,
@@ -55,7 +63,7 @@ def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine
     )
     scheduler = Scheduler(parts.limits, parts.hasher(spec.secret), remote)
     connector = KVConnector(scheduler.remote_kv, transport, clock, spec.faults)
-    engine = Engine(scheduler, executor, clock, parts.description, connector)
+    engine = Engine(scheduler, executor, clock, parts.description, connector, recorder)
     return WorkerEngine(engine, doorbell, parts.warm_up, transport.address, layout)
 
 

@@ -14,6 +14,7 @@ from atomesh.errors import AtomeshError
 from atomesh.protocol.generation import GenerationRequest, Leg, TokenDelta
 from atomesh.protocol.kv_events import KVEvents, KVSnapshot, RequestKVSnapshot
 from atomesh.protocol.step_sample import StepSample, TransferSample
+from atomesh.protocol.step_trace import StepTrace, TraceLimits
 from atomesh.protocol.worker import LoadReport, RoleWeights, WorkerDescription
 
 MAX_FRAME_BYTES = 64 * 2**20
@@ -84,6 +85,25 @@ class SetFault(msgspec.Struct, frozen=True, tag="set_fault"):
     argument: float = 0.0
 
 
+class StartProfile(msgspec.Struct, frozen=True, tag="start_profile"):
+    """Gateway → worker: note what your steps do, from now on, within these limits."""
+
+    limits: TraceLimits
+
+
+class StopProfile(msgspec.Struct, frozen=True, tag="stop_profile"):
+    """Gateway → worker: say what you have noted. Answered by Profile with the same `query_id`."""
+
+    query_id: int
+
+
+class Profile(msgspec.Struct, frozen=True, omit_defaults=True, tag="profile"):
+    """Without a trace when nothing had been asked to be noted."""
+
+    query_id: int
+    trace: StepTrace | None = None
+
+
 class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
     """Gateway → worker: forget all cached prefixes that no running request holds."""
 
@@ -111,8 +131,19 @@ class StepFrame(msgspec.Struct, frozen=True, omit_defaults=True, tag="step"):
     transfers: list[TransferSample] = []
 
 
-GatewayMessage = Answer | Submit | Abort | ResetPrefixCache | SetRole | Inspect | SetFault | RequestKVSnapshot
-WorkerMessage = Challenge | Hello | StepFrame | Heartbeat | Inspected | KVSnapshot
+GatewayMessage = (
+    Answer
+    | Submit
+    | Abort
+    | ResetPrefixCache
+    | SetRole
+    | Inspect
+    | SetFault
+    | RequestKVSnapshot
+    | StartProfile
+    | StopProfile
+)
+WorkerMessage = Challenge | Hello | StepFrame | Heartbeat | Inspected | KVSnapshot | Profile
 Message = GatewayMessage | WorkerMessage
 
 _encoder = msgspec.msgpack.Encoder()

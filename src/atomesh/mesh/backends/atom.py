@@ -12,9 +12,18 @@ from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.backends.worker_news import WorkerNews
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.protocol.address import UnixAddress, parse_address
-from atomesh.protocol.frames import Abort, FrameError, Inspected, ResetPrefixCache, SetFault, SetRole
+from atomesh.protocol.frames import (
+    Abort,
+    FrameError,
+    Inspected,
+    ResetPrefixCache,
+    SetFault,
+    SetRole,
+    StartProfile,
+)
 from atomesh.protocol.generation import GenerationRequest, Leg
 from atomesh.protocol.kv_events import KVSnapshot, RequestKVSnapshot
+from atomesh.protocol.step_trace import StepTrace, TraceLimits
 from atomesh.protocol.worker import RoleWeights
 
 _log = logging.getLogger(__name__)
@@ -23,6 +32,7 @@ HANDSHAKE_S = 5.0
 LOST_S = 2.5  # with WATCH_S, a frozen worker is lost within 3 s
 WATCH_S = 0.25
 INSPECT_S = 2.0
+PROFILE_S = 10.0  # a step may be long, and what is noted of them is not little
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 0.5
 
@@ -102,6 +112,20 @@ class AtomBackend:
             return None
         try:
             return await asyncio.wait_for(self._connection.inspect(), INSPECT_S)
+        except (TimeoutError, WorkerLostError):
+            return None
+
+    def start_profile(self, limits: TraceLimits) -> None:
+        """Let the worker note what its steps do."""
+        if self._connection is not None:
+            self._connection.send(StartProfile(limits))
+
+    async def stop_profile(self) -> StepTrace | None:
+        """What the worker has noted; None when it has not, is not there, or is too busy to say."""
+        if self._connection is None:
+            return None
+        try:
+            return (await asyncio.wait_for(self._connection.stop_profile(), PROFILE_S)).trace
         except (TimeoutError, WorkerLostError):
             return None
 

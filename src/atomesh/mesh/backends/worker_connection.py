@@ -21,7 +21,9 @@ from atomesh.protocol.frames import (
     Hello,
     Inspect,
     Inspected,
+    Profile,
     StepFrame,
+    StopProfile,
     Submit,
     WorkerMessage,
     encode_frame,
@@ -55,7 +57,7 @@ class WorkerConnection(asyncio.Protocol):
         self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
         self._streams: dict[str, RequestStream] = {}
         self._query_ids = count(1)
-        self._queries: dict[int, asyncio.Future[Inspected]] = {}
+        self._queries: dict[int, asyncio.Future[Inspected | Profile]] = {}
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -107,14 +109,26 @@ class WorkerConnection(asyncio.Protocol):
 
     async def inspect(self) -> Inspected:
         """Who owns the worker's KV blocks. Raises WorkerLostError when the connection breaks before."""
-        query_id = next(self._query_ids)
-        query: asyncio.Future[Inspected] = asyncio.get_running_loop().create_future()
-        self._queries[query_id] = query
+        answer = await self._ask(Inspect(next(self._query_ids)))
+        if not isinstance(answer, Inspected):
+            raise FrameError("the worker answered another question than the one about its blocks")
+        return answer
+
+    async def stop_profile(self) -> Profile:
+        """What the worker has noted of its steps. Raises WorkerLostError as `inspect` does."""
+        answer = await self._ask(StopProfile(next(self._query_ids)))
+        if not isinstance(answer, Profile):
+            raise FrameError("the worker answered another question than the one about its steps")
+        return answer
+
+    async def _ask(self, question: Inspect | StopProfile) -> Inspected | Profile:
+        query: asyncio.Future[Inspected | Profile] = asyncio.get_running_loop().create_future()
+        self._queries[question.query_id] = query
         try:
-            self.send(Inspect(query_id))
+            self.send(question)
             return await query
         finally:
-            del self._queries[query_id]
+            del self._queries[question.query_id]
 
     def fail_all(self, error: AtomeshError) -> None:
         """End every running request with `error`, here and at the worker."""
@@ -130,7 +144,7 @@ class WorkerConnection(asyncio.Protocol):
                 self._sort(deltas)
             case Heartbeat() | KVSnapshot() if self.hello.done():
                 self._on_news(message)
-            case Inspected(query_id) if self.hello.done():
+            case Inspected(query_id) | Profile(query_id) if self.hello.done():
                 self._answer(query_id, message)
             case Challenge(nonce):
                 self.send(Answer(proof(self._secret, "gateway", nonce), self._nonce))
@@ -140,7 +154,7 @@ class WorkerConnection(asyncio.Protocol):
             case _:
                 raise FrameError(f"a {type(message).__name__} out of turn")
 
-    def _answer(self, query_id: int, answer: Inspected) -> None:
+    def _answer(self, query_id: int, answer: Inspected | Profile) -> None:
         query = self._queries.get(query_id)
         if query is not None and not query.done():
             query.set_result(answer)

@@ -50,13 +50,17 @@ class Fault(msgspec.Struct, frozen=True):
     worker: str | None = None
 
 
-async def read_json(request: Request, kind: type[B]) -> B:
-    """Raises RequestTooLargeError, and InvalidRequestError for a body that is not of this kind."""
+async def read_json(request: Request, kind: type[B], if_empty: B | None = None) -> B:
+    """`if_empty` stands for a body without a byte, where that is allowed.
+
+    Raises RequestTooLargeError, and InvalidRequestError for a body that is not of this kind."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
             raise RequestTooLargeError(f"the body is longer than {MAX_BODY_BYTES} bytes; send a shorter one")
+    if not body and if_empty is not None:
+        return if_empty
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
