@@ -1,4 +1,4 @@
-"""An explanation as tables, in milliseconds: a line for each way that there was, a column for each term."""
+"""An explanation as tables, in milliseconds: a column for each way that there was, a line for each term."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from rich.table import Table
 
 from atomesh.bench.conversation import printable
 
-MOST_CANDIDATES = 16
+MOST_CANDIDATES = 4
 
 
 def print_explanation(document: Mapping[str, Any], console: Console) -> None:
@@ -25,23 +25,30 @@ def _print_attempt(request_id: str, attempt: Mapping[str, Any], console: Console
         f"{printable(request_id)}: {what} after {attempt['at_s'] * 1000:.1f} ms by {attempt['policy']}"
     )
     candidates: Sequence[Mapping[str, Any]] = attempt["candidates"]
-    terms = list(dict.fromkeys(term for one in candidates for term in one["terms"]))
-    table = Table("", "prefill", "decode", "cached", *terms, "sum, ms", box=None)
-    for candidate in candidates[:MOST_CANDIDATES]:
-        is_chosen = _same(candidate, attempt["chosen"])
-        table.add_row(
-            "▶" if is_chosen else "",
-            printable(candidate["prefill"]),
-            printable(candidate["decode"] or "–"),
-            str(candidate["cached_tokens"]),
-            *(_milliseconds(candidate["terms"].get(term)) for term in terms),
-            _milliseconds(candidate["total_s"]),
-        )
-    console.print(table)
-    if len(candidates) > MOST_CANDIDATES:
-        console.print(f"  and {len(candidates) - MOST_CANDIDATES} dearer ones")
+    shown = [attempt["chosen"], *(one for one in candidates if not _same(one, attempt["chosen"]))]
+    console.print(_table(shown[:MOST_CANDIDATES]))
+    if len(shown) > MOST_CANDIDATES:
+        console.print(f"  and {len(shown) - MOST_CANDIDATES} more; --json has them all")
     for rejection in attempt["rejected"]:
         console.print(f"  not {printable(rejection['worker'])}: {printable(rejection['reason'])}")
+
+
+def _table(shown: Sequence[Mapping[str, Any]]) -> Table:
+    """The chosen one is the first."""
+    names = [_name(candidate) for candidate in shown]
+    table = Table("ms", "▶ " + names[0], *names[1:], box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for term in dict.fromkeys(term for candidate in shown for term in candidate["terms"]):
+        table.add_row(term, *(_milliseconds(candidate["terms"].get(term)) for candidate in shown))
+    table.add_row("sum", *(_milliseconds(candidate["total_s"]) for candidate in shown))
+    table.add_row("cached tokens", *(str(candidate["cached_tokens"]) for candidate in shown))
+    return table
+
+
+def _name(candidate: Mapping[str, Any]) -> str:
+    names = (candidate["prefill"], candidate["decode"])
+    return printable("→".join(name for name in names if name is not None))
 
 
 def _print_measured(request: Mapping[str, Any], console: Console) -> None:

@@ -114,7 +114,7 @@ SAYS_DEFAULT = re.compile(
     r"\[default: |by default|without (either|any)|repeat for several|\[required\]", re.I
 )
 SAYS_UNIT = re.compile(
-    r"seconds|tokens|sequences|number of (workers|a core)|threads|port to|\bsize\b", re.IGNORECASE
+    r"seconds|tokens|sequences|requests that wait|number of (workers|a core)|threads|port to|\bsize\b", re.IGNORECASE
 )
 NUMBERS = {int, float, int | None, tuple[int, ...]}
 
@@ -211,7 +211,7 @@ BAD_WORDS: list[tuple[str, int, str]] = [
     ),
     ("gateway", 2, 'Command "gateway" parameter --worker requires an argument. See atomesh gateway --help.'),
     ("gateway --worker=there", 78, "the address is 'there'; write HOST:PORT or unix:PATH"),
-    ("bake", 2, 'Unknown command "bake". Available commands: serve, chat, bench, models, worker, gateway.'),
+    ("bake", 2, 'Unknown command "bake". Available commands: serve, chat, bench, models, explain, worker, gateway.'),
 ]
 
 
