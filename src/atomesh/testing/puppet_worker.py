@@ -70,10 +70,23 @@ class PuppetWorker:
         )
         self.asked: list[GatewayMessage] = []
         self.hellos = 0
-        self.is_silent = False
+        self._awake = asyncio.Event()
+        self._awake.set()
         self.load = LoadReport(free_blocks=64, total_blocks=64)
         self._secret = secret
         self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def is_silent(self) -> bool:
+        """As if frozen: whatever is sent is lost, and who calls is not answered until it wakes."""
+        return not self._awake.is_set()
+
+    @is_silent.setter
+    def is_silent(self, is_silent: bool) -> None:
+        if is_silent:
+            self._awake.clear()
+        else:
+            self._awake.set()
 
     @property
     def submits(self) -> list[Submit]:
@@ -118,6 +131,7 @@ class PuppetWorker:
         self.description = replace(self.description, incarnation=secrets.token_hex(8))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._awake.wait()
         nonce = secrets.token_bytes(NONCE_BYTES)
         decoder = FrameDecoder[GatewayMessage](GatewayMessage)
         writer.write(encode_frame(Challenge(nonce)))
