@@ -65,7 +65,7 @@ class PuppetMesh:
             named = {name.lower(): value for name, value in response.headers.items()}
             return Reply(response.status, named, json.loads(await response.text()))
 
-    def asking(self, **fields: object) -> "asyncio.Task[Reply]":
+    def asking(self, **fields: Any) -> "asyncio.Task[Reply]":
         return asyncio.create_task(self.complete(**fields))
 
     @asynccontextmanager
@@ -89,7 +89,7 @@ class PuppetMesh:
     async def until_text_is_there(self) -> None:
         """The first hello's model has its text side; whether workers can serve it is another matter."""
         async with asyncio.timeout(PATIENCE_S):
-            while "no model is ready" in json.dumps(await self.admin("/v1/models")):
+            while "no model is ready" in json.dumps(await self.admin("/v1/models")):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     def worker(self, puppet: PuppetWorker) -> WorkerSnapshot:
