@@ -61,6 +61,7 @@ class Generation:
         self.prompt_logprobs: list[TokenLogprobs | None] | None = None
         self.cached_tokens = 0
         self.completion_tokens = 0
+        self.finish_reasons: dict[int, str] = {}
         self.timings: Timings | None = None
         self.serving_path: ServingPath | None = None
         self._service = service
@@ -130,6 +131,7 @@ class Generation:
         is_first, choice.is_first = choice.is_first, False
         if finish_reason is not None:
             choice.is_open = False
+            self.finish_reasons[delta.choice] = finish_reason
             self._open -= 1
         return ChoicePiece(
             delta.choice, piece.text, token_ids, logprobs, is_first, finish_reason, stop_reason

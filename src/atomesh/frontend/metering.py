@@ -1,31 +1,51 @@
-"""A generation's pieces as they were, each step told to the meter once its bytes are away."""
+"""An answer's way into the metrics: each step is told once its bytes are away, each prompt's end once."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
-from atomesh.errors import AtomeshError
-from atomesh.frontend.generation import ChoicePiece, Generation
+from atomesh.clock import Clock
+from atomesh.frontend.generation import Generation, StepPieces
+from atomesh.observability.metrics import ModelMetrics
 from atomesh.observability.request_meter import RequestMeter
-from atomesh.protocol.generation import Timings
 
 
-async def metered(generation: Generation, meter: RequestMeter) -> AsyncGenerator[list[ChoicePiece], None]:
-    try:
-        async with aclosing(generation.pieces()) as steps:
-            async for pieces in steps:
-                yield pieces
-                _tell(meter, pieces, generation.timings)
-    except AtomeshError:
-        meter.saw_finish("error")
-        raise
-    except BaseException:
-        meter.saw_finish("abort")
-        raise
-    meter.saw_end(generation.completion_tokens, generation.timings, generation.serving_path)
+class Metering:
+    """`generations` are those of one call, which arrived at `received_at` on `clock`'s scale."""
 
+    def __init__(
+        self, metrics: ModelMetrics, clock: Clock, received_at: float, generations: Sequence[Generation]
+    ) -> None:
+        self._metered = [
+            (
+                generation,
+                RequestMeter(metrics, clock, received_at, len(generation.request.prompt_token_ids)),
+            )
+            for generation in generations
+        ]
 
-def _tell(meter: RequestMeter, pieces: list[ChoicePiece], timings: Timings | None) -> None:
-    meter.saw_step(sum(len(piece.token_ids) for piece in pieces), timings)
-    for piece in pieces:
-        if piece.finish_reason is not None:
-            meter.saw_finish(piece.finish_reason)
+    def wrote(self, step: StepPieces) -> None:
+        """The client has been sent what the step brought, so far as there is anything to send."""
+        generation, meter = self._metered[step.prompt]
+        meter.saw_step(sum(len(piece.token_ids) for piece in step.pieces), generation.timings)
+        for piece in step.pieces:
+            if piece.finish_reason is not None:
+                meter.saw_finish(piece.finish_reason)
+        if meter.finished == generation.request.n:
+            meter.saw_end(generation.completion_tokens, generation.timings, generation.serving_path)
+
+    @asynccontextmanager
+    async def until_end(self) -> AsyncIterator[None]:
+        """The answer comes inside: what leaves it early is the reason for which unfinished prompts ended."""
+        try:
+            yield
+        except Exception:
+            self._give_up("error")
+            raise
+        except BaseException:
+            self._give_up("abort")
+            raise
+
+    def _give_up(self, reason: str) -> None:
+        for generation, meter in self._metered:
+            if meter.finished < generation.request.n:
+                meter.saw_finish(reason)

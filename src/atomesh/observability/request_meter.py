@@ -6,6 +6,8 @@ from atomesh.protocol.generation import ServingPath, Timings
 
 
 class RequestMeter:
+    """`finished` counts the choices that have ended."""
+
     def __init__(self, metrics: ModelMetrics, clock: Clock, received_at: float, prompt_tokens: int) -> None:
         """`received_at` is on `clock`'s scale: the moment the request arrived."""
         self._metrics = metrics
@@ -14,7 +16,7 @@ class RequestMeter:
         self._prompt_tokens = prompt_tokens
         self._first_at: float | None = None
         self._last_at = received_at
-        self._finished = 0
+        self.finished = 0
 
     def saw_step(self, tokens: int, timings: Timings | None = None) -> None:
         """A step's tokens have been written to the client; `timings` are what is known of them by now."""
@@ -32,7 +34,7 @@ class RequestMeter:
     def saw_finish(self, reason: str) -> None:
         """One choice has ended: stop, length, abort or error."""
         self._metrics.success[reason].inc()
-        self._finished += 1
+        self.finished += 1
 
     def saw_end(
         self, completion_tokens: int, timings: Timings | None, path: ServingPath | None = None
@@ -44,7 +46,7 @@ class RequestMeter:
         metrics.request_generation_tokens.observe(completion_tokens)
         decode_s = 0.0 if self._first_at is None else self._last_at - self._first_at
         metrics.request_decode_time_seconds.observe(decode_s)
-        tokens_after_first = completion_tokens / max(self._finished, 1) - 1
+        tokens_after_first = completion_tokens / max(self.finished, 1) - 1
         if tokens_after_first > 0:
             metrics.request_time_per_output_token_seconds.observe(decode_s / tokens_after_first)
         if path is not None:
@@ -56,12 +58,17 @@ class RequestMeter:
             metrics.request_transfer_time_seconds.observe(timings.transfer_s)
 
     def _split(self, ttft_s: float, timings: Timings) -> None:
-        """The parts of the time to the first token; what is not the engine's is its first decode's."""
-        known = {
-            "queue": timings.queue_s,
-            "prefill": timings.prefill_s,
-            "transfer": timings.transfer_s,
-        }
-        parts = {**known, "first_decode": max(0.0, ttft_s - sum(known.values()))}
-        for name, seconds in parts.items():
+        """The parts of the time to the first token; what is not the engine's is its first decode's.
+
+        They sum to it whatever an engine says: none is longer than what those before it have left.
+        """
+        left_s = ttft_s
+        for name, said_s in (
+            ("queue", timings.queue_s),
+            ("prefill", timings.prefill_s),
+            ("transfer", timings.transfer_s),
+            ("first_decode", ttft_s),
+        ):
+            seconds = min(max(said_s, 0.0), left_s)
+            left_s -= seconds
             self._metrics.ttft_parts[name].observe(seconds)

@@ -75,7 +75,7 @@ def _step(pid: int, number: int, step: StepRecord, offset_s: float) -> Iterator[
         "running": step.running,
         "waiting": step.waiting,
     }
-    spans = (
+    spans: tuple[tuple[str, float, float, dict[str, int]], ...] = (
         ("step", step.began_s, step.ended_s, facts),
         ("schedule", step.began_s, step.scheduled_s, {}),
         ("execute", step.scheduled_s, step.executed_s, {}),

@@ -8,6 +8,7 @@ from atomesh.errors import AtomeshError
 from atomesh.frontend.http.error_answers import INTERNAL, error_response
 from atomesh.frontend.http.request_id import choose_request_id
 from atomesh.observability.metrics import FrontendMetrics
+from atomesh.observability.request_record import record_of
 
 
 class Boundary:
@@ -22,7 +23,8 @@ class Boundary:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = choose_request_id(scope["headers"])
+        request_id, record = choose_request_id(scope["headers"]), record_of(scope)
+        record.request_id, record.endpoint = request_id.decode(), self._endpoint(scope)
         is_started = False
 
         async def send_with_id(message: Message) -> None:
@@ -30,16 +32,18 @@ class Boundary:
             if not is_started:
                 is_started = True
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
-                self._metrics.http_requests.labels(self._endpoint(scope), str(message["status"])).inc()
+                self._metrics.http_requests.labels(record.endpoint, str(message["status"])).inc()
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_id)
         except AtomeshError as error:
+            record.error_type = error.type
             if is_started:
                 raise
             await error_response(error)(scope, receive, send_with_id)
         except Exception:
+            record.error_type = AtomeshError.type
             if not is_started:
                 await error_response(AtomeshError(INTERNAL))(scope, receive, send_with_id)
             raise

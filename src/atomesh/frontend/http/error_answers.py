@@ -15,6 +15,7 @@ from atomesh.errors import (
     ServiceUnavailableError,
 )
 from atomesh.frontend.http.json_text import encode_json
+from atomesh.observability.request_record import record_of
 
 MAX_MESSAGE_CHARS = 1000
 INTERNAL = "the server failed on this request; its log says why"
@@ -45,18 +46,23 @@ def error_frame(error: AtomeshError) -> bytes:
     return b"event: error\ndata: " + encode_json(error_body(error, code=error.status)) + b"\n\n"
 
 
-async def answer_atomesh_error(_request: Request, error: Exception) -> Response:
-    return error_response(error if isinstance(error, AtomeshError) else AtomeshError(INTERNAL))
+async def answer_atomesh_error(request: Request, error: Exception) -> Response:
+    return _answer(request, error if isinstance(error, AtomeshError) else AtomeshError(INTERNAL))
 
 
 async def answer_http_exception(request: Request, exception: Exception) -> Response:
     """What the router raises (404, 405) in our shape, with its headers (Allow)."""
     if not isinstance(exception, HTTPException):
-        return error_response(AtomeshError(INTERNAL))
-    response = error_response(_translate(request, exception))
+        return _answer(request, AtomeshError(INTERNAL))
+    response = _answer(request, _translate(request, exception))
     for name, value in (exception.headers or {}).items():
         response.headers[name] = value
     return response
+
+
+def _answer(request: Request, error: AtomeshError) -> Response:
+    record_of(request.scope).error_type = error.type
+    return error_response(error)
 
 
 def _translate(request: Request, exception: HTTPException) -> AtomeshError:

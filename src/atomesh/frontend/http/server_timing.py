@@ -47,5 +47,9 @@ class ServerTiming:
         return {name: seconds * 1000 for name, seconds in parts.items()}
 
     def _path(self) -> ServingPath | None:
-        taken = {generation.serving_path for generation in self._generations}
-        return next((path for path in _PATHS if path in taken), None)
+        return slowest_path(self._generations)
+
+
+def slowest_path(generations: Sequence[Generation]) -> ServingPath | None:
+    taken = {generation.serving_path for generation in generations}
+    return next((path for path in _PATHS if path in taken), None)

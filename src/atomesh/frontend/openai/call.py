@@ -11,15 +11,16 @@ from starlette.types import Send
 
 from atomesh.errors import AtomeshError, DeadlineExceededError
 from atomesh.frontend.context import Frontend
-from atomesh.frontend.generation import ChoicePiece, Generation, merge
+from atomesh.frontend.generation import Generation, StepPieces, merge
 from atomesh.frontend.http.error_answers import INTERNAL
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.http.server_timing import ServerTiming
 from atomesh.frontend.http.sse import EventStream
-from atomesh.frontend.metering import metered
+from atomesh.frontend.metering import Metering
 from atomesh.frontend.openai.renderer import Renderer, WholeChoice
+from atomesh.frontend.recording import note_answer, note_plan
 from atomesh.frontend.served_model import ServedModel
-from atomesh.observability.request_meter import RequestMeter
+from atomesh.observability.request_record import RequestRecord
 
 POLICY_HEADER = "x-placement-policy"
 
@@ -37,6 +38,7 @@ class Call:
     timeout_s: float | None
     deadline_at: float | None
     find_model: Callable[[str | None], ServedModel]
+    record: RequestRecord
 
     @property
     def policy(self) -> str:
@@ -76,11 +78,17 @@ class Answering:
         self._call = call
         self._plan = plan
         self._timing = ServerTiming(frontend.clock, plan.generations)
+        self._metrics = frontend.metrics.for_model(plan.model.name)
+        self._metering = Metering(self._metrics, frontend.clock, call.received_at, plan.generations)
 
     async def run(self) -> None:
-        in_flight = self._frontend.metrics.for_model(self._plan.model.name).in_flight
-        with in_flight.track_inprogress():
-            await (self._stream() if self._plan.is_streamed else self._answer_whole())
+        plan, record = self._plan, self._call.record
+        note_plan(record, plan.model.name, plan.generations, is_streamed=plan.is_streamed)
+        try:
+            with self._metrics.in_flight.track_inprogress():
+                await (self._stream() if plan.is_streamed else self._answer_whole())
+        finally:
+            note_answer(record, plan.generations)
 
     async def _stream(self) -> None:
         options = self._frontend.options
@@ -88,14 +96,16 @@ class Answering:
         renderer = self._plan.renderer
         try:
             async with (
+                self._metering.until_end(),
                 events.kept_alive(options.hold_s, options.keep_alive_s),
                 deadline(self._call),
-                aclosing(merge(self._metered())) as steps,
+                aclosing(self._steps()) as steps,
             ):
                 async for step in steps:
                     self._timing.saw_step()
                     if frames := renderer.frames(step):
                         await events.write(frames)
+                    self._metering.wrote(step)
         except AtomeshError as error:
             await self._fail(events, error)
         except Exception:
@@ -111,31 +121,23 @@ class Answering:
         return self._timing.explanation() | self._frontend.options.explain(ids)
 
     async def _fail(self, events: EventStream, error: AtomeshError) -> None:
+        self._call.record.error_type = error.type
         if events.is_started:
             self._frontend.metrics.cut_streams.inc()
         await events.fail(error)
 
     async def _answer_whole(self) -> None:
         choices = [[WholeChoice() for _ in range(g.request.n)] for g in self._plan.generations]
-        async with deadline(self._call), aclosing(merge(self._metered())) as steps:
+        async with self._metering.until_end(), deadline(self._call), aclosing(self._steps()) as steps:
             async for step in steps:
                 self._timing.saw_step()
                 for piece in step.pieces:
                     choices[step.prompt][piece.choice].add(piece)
+                self._metering.wrote(step)
         await self._send_json(encode_json(self._plan.renderer.whole(choices) | self._explanation()))
 
-    def _metered(self) -> list[AsyncGenerator[list[ChoicePiece], None]]:
-        clock = self._frontend.clock
-        metrics = self._frontend.metrics.for_model(self._plan.model.name)
-        return [
-            metered(
-                generation,
-                RequestMeter(
-                    metrics, clock, self._call.received_at, len(generation.request.prompt_token_ids)
-                ),
-            )
-            for generation in self._plan.generations
-        ]
+    def _steps(self) -> AsyncGenerator[StepPieces, None]:
+        return merge([generation.pieces() for generation in self._plan.generations])
 
     async def _send_json(self, body: bytes) -> None:
         headers = [

@@ -13,6 +13,7 @@ from atomesh.frontend.http.disconnect import ClientDisconnectedError, run_until_
 from atomesh.frontend.http.request_body import BodyDecoder, read_body
 from atomesh.frontend.openai.call import Answering, Call, Plan, deadline
 from atomesh.frontend.validation import parse_timeout, refuse_fields, refuse_internal_headers
+from atomesh.observability.request_record import record_of
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -51,10 +52,11 @@ class Endpoint(ABC, Generic[R]):
             timeout_s = parse_timeout(headers, self._frontend.options.max_timeout_s)
             deadline_at = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
             find_model = self._frontend.seen_from(scope).find_model
-            call = Call(headers, send, received_at, timeout_s, deadline_at, find_model)
+            call = Call(headers, send, received_at, timeout_s, deadline_at, find_model, record_of(scope))
             body = await read_body(headers, receive, self._frontend.options)
             await run_until_disconnect(receive, self._serve(call, body))
         except ClientDisconnectedError:
+            record_of(scope).has_client_left = True
             self._frontend.metrics.disconnects.inc()
 
     async def _serve(self, call: Call, body: bytes) -> None:
