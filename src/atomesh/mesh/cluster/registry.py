@@ -24,6 +24,8 @@ class _Worker:
     decoding: int = 0
     context_tokens: int = 0
     when_idle: Callable[[], None] | None = None
+    prompts: "dict[Commitment, None]" = field(default_factory=dict)  # those to be computed, the oldest first
+    computed_tokens: int | None = None  # by its last report; None before its first one
 
     @property
     def state(self) -> WorkerState:
@@ -55,23 +57,38 @@ class Commitment:
     def __init__(self, worker: _Worker, work: Work) -> None:
         self._worker = worker
         self._work = work
-        self._is_prefilled = False
+        self._tokens_left, self._quadratic_left = work.prefill_tokens, work.prefill_quadratic
         self._is_open = True
         worker.in_flight += 1
         worker.dispatched += 1
         worker.prefill_tokens += work.prefill_tokens
         worker.prefill_quadratic += work.prefill_quadratic
+        if work.prefill_tokens:
+            worker.prompts[self] = None
         worker.sequences += work.sequences
         worker.decoding += work.decoding
         worker.context_tokens += work.context_tokens
 
+    def computed(self, num_tokens: int) -> int:
+        """The worker has computed so many tokens, first of all of this prompt; how many are left for others.
+
+        Of a prompt up to n, the last t tokens make n² − (n − t)² of Σ(n² − m²).
+        """
+        work, done = self._work, min(num_tokens, self._tokens_left)
+        left = self._tokens_left - done
+        twice_end = work.prefill_quadratic // work.prefill_tokens + work.prefill_tokens
+        self._set_left(left, min(left * (twice_end - left), self._quadratic_left))
+        return num_tokens - done
+
     def prefilled(self) -> None:
         """The leg's prompt has been answered; what is left of it is decode."""
-        if self._is_prefilled:
-            return
-        self._is_prefilled = True
-        self._worker.prefill_tokens -= self._work.prefill_tokens
-        self._worker.prefill_quadratic -= self._work.prefill_quadratic
+        self._worker.prompts.pop(self, None)
+        self._set_left(0, 0)
+
+    def _set_left(self, tokens: int, quadratic: int) -> None:
+        self._worker.prefill_tokens -= self._tokens_left - tokens
+        self._worker.prefill_quadratic -= self._quadratic_left - quadratic
+        self._tokens_left, self._quadratic_left = tokens, quadratic
 
     def end(self) -> None:
         """The worker has no more to do for the leg. A second call changes nothing."""
@@ -128,7 +145,7 @@ class WorkerRegistry:
         worker = self._workers[address]
         worker.is_known = worker.is_connected = True
         worker.description, worker.heard_at = description, now
-        worker.load = LoadReport()
+        worker.load, worker.computed_tokens = LoadReport(), None
         self._on_hello(description)
         self.tell_change()
 
@@ -136,6 +153,7 @@ class WorkerRegistry:
         if (worker := self._workers.get(address)) is not None:
             is_news = now - worker.heard_at > FRESH_S or load.draining != worker.load.draining
             worker.load, worker.heard_at = load, now
+            _take_off_computed(worker)
             if is_news:
                 self.tell_change()
 
@@ -179,6 +197,20 @@ class WorkerRegistry:
 
     def snapshot(self) -> ClusterSnapshot:
         return ClusterSnapshot(tuple(_snap(address, worker) for address, worker in self._workers.items()))
+
+
+def _take_off_computed(worker: _Worker) -> None:
+    """What a worker has computed since its last report is taken for that of the prompts sent there first.
+
+    Prompts of other gateways count along, which makes ours look further on than they are.
+    """
+    total, before = worker.load.prompt_tokens, worker.computed_tokens
+    worker.computed_tokens = total
+    num_tokens = 0 if before is None else total - before
+    for commitment in worker.prompts if num_tokens > 0 else ():
+        num_tokens = commitment.computed(num_tokens)
+        if not num_tokens:
+            return
 
 
 def _snap(address: str, worker: _Worker) -> WorkerSnapshot:

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from atomesh.mesh.cluster.registry import WorkerRegistry
+from atomesh.mesh.cluster.registry import Work, WorkerRegistry
 from atomesh.protocol.worker import PRESETS, LoadReport, ModelDescription, WorkerDescription
 
 
@@ -69,6 +69,58 @@ def test_an_answered_prompt_is_no_prefill_any_more() -> None:
     assert (registry.snapshot().workers[0].prefill_tokens, registry.snapshot().workers[0].sequences) == (0, 1)
     leg.end()
     assert (registry.snapshot().workers[0].prefill_tokens, registry.snapshot().workers[0].sequences) == (0, 0)
+
+
+def work_left(registry: WorkerRegistry) -> tuple[int, int]:
+    [worker] = registry.snapshot().workers
+    return worker.prefill_tokens, worker.prefill_quadratic
+
+
+def test_what_a_worker_has_computed_is_no_work_any_more() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    registry.connected("a", describe("1"), now=0.0)
+    registry.heard("a", LoadReport(prompt_tokens=1000), 0.0)  # for others, before us
+    first = registry.commit_work("a", Work(8, 1, prefill_quadratic=10**2 - 2**2))
+    second = registry.commit_work("a", Work(5, 1, prefill_quadratic=5**2))
+    assert work_left(registry) == (13, 96 + 25)
+
+    registry.heard("a", LoadReport(prompt_tokens=1003), 1.0)
+    assert work_left(registry) == (10, 10**2 - 5**2 + 25)
+    registry.heard("a", LoadReport(prompt_tokens=1003), 1.1)  # a heartbeat
+    assert work_left(registry) == (10, 10**2 - 5**2 + 25)
+
+    registry.heard("a", LoadReport(prompt_tokens=1010), 2.0)
+    assert work_left(registry) == (3, 5**2 - 2**2)
+    first.prefilled()
+    assert work_left(registry) == (3, 5**2 - 2**2)
+    registry.heard("a", LoadReport(prompt_tokens=1050), 3.0)
+    second.end()
+    assert work_left(registry) == (0, 0)
+
+
+def test_a_prompt_of_unknown_shape_shrinks_too() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    registry.connected("a", describe("1"), now=0.0)
+    registry.heard("a", LoadReport(), 0.0)
+    commitment = registry.commit("a", prefill_tokens=8, sequences=1)
+
+    registry.heard("a", LoadReport(prompt_tokens=3), 1.0)
+    assert work_left(registry) == (5, 0)
+    commitment.end()
+    assert work_left(registry) == (0, 0)
+
+
+def test_the_first_report_after_a_hello_takes_nothing_off() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    registry.connected("a", describe("1"), now=0.0)
+    registry.commit_work("a", Work(8, 1, prefill_quadratic=64))
+
+    registry.heard("a", LoadReport(prompt_tokens=5000), 1.0)
+
+    assert work_left(registry) == (8, 64)
 
 
 def test_the_operators_weights_outlive_the_worker() -> None:
