@@ -1,5 +1,6 @@
 """That 'after every test' can fail: each thing that must not be left is left on purpose, and is found."""
 
+import asyncio
 import json
 import os
 import signal
@@ -20,6 +21,8 @@ from atomesh.testing.completion_client import Client, Outcome
 from atomesh.testing.fresh_prompts import fresh_prompt
 from atomesh.testing.kv_impostor import ask_who, impostor
 from atomesh.testing.pd_bench import PDBench
+from atomesh.testing.puppet_mesh import SECRET, puppet_mesh, run
+from atomesh.testing.puppet_worker import PuppetWorker
 
 SOON_S = 0.2
 
@@ -228,3 +231,22 @@ def test_a_stream_ends_in_exactly_one_way(frames: list[Any], is_proper: bool) ->
         client.stream([1]).finish()
         assert (client.improper == []) is is_proper
         assert client.open_streams == set()
+
+
+def test_a_leg_or_a_dead_task_of_a_gateway_between_puppets_is_found(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        only = PuppetWorker("unified", SECRET)
+        async with puppet_mesh(tmp_path, only) as made:
+            asked = made.asking(max_tokens=1)
+            submit = await only.submitted()
+            with pytest.raises(AssertionError, match=r"unified-0: 1"):
+                await made.check(is_served=False)
+            only.say(submit, 9, finish="length")
+            assert (await asked).status == 200
+            await made.check(is_served=True)
+            asyncio.get_running_loop().call_exception_handler({"message": "a task has died"})
+            with pytest.raises(AssertionError, match="a task has died"):
+                await made.check(is_served=False)
+            made.complaints.clear()
+
+    run(scenario)

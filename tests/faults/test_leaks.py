@@ -9,8 +9,18 @@ import pytest
 
 from atomesh.testing.fresh_prompts import fresh_prompt
 from atomesh.testing.pd_bench import PDBench, pd_bench
+from atomesh.testing.served_process import wait_for
 
 CONTEXT = 1024
+
+
+def counts(bench: PDBench) -> list[tuple[dict[str, int], bool, int]]:
+    """Each worker's owners of blocks, whether all others are free or cached, and its legs."""
+    legs = {worker["id"]: worker["in_flight"] for worker in bench.workers()}
+    return [
+        (one["owners"], one["states"]["free"] + one["states"]["cached"] == one["total"], legs[one["id"]])
+        for one in bench.kv()["workers"]
+    ]
 
 
 def test_c2_five_hundred_aborts_in_every_phase(bench: PDBench) -> None:
@@ -26,7 +36,9 @@ def test_c2_five_hundred_aborts_in_every_phase(bench: PDBench) -> None:
 
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(leave, leavers))
-    bench.settle()
+    assert wait_for(bench.is_idle) < 15.0
+    assert counts(bench) == [({}, True, 0)] * len(bench.workers())
+    assert bench.kv()["open_tickets"] == 0
 
 
 def test_c5_what_can_never_fit_is_refused_and_what_just_fits_runs(bench: PDBench, reference: PDBench) -> None:
@@ -56,4 +68,4 @@ def test_c6_fifty_long_requests_in_pools_for_two(cramped: PDBench, reference: PD
     with ThreadPoolExecutor(50) as threads:
         answers = list(threads.map(lambda prompt: cramped.client.complete(prompt, **fields), prompts))
     assert answers == [reference.client.complete(prompt, **fields) for prompt in prompts]
-    cramped.settle()
+    assert {(answer.status, answer.completion_tokens) for answer in answers} == {(200, 40)}

@@ -38,6 +38,7 @@ def test_a2_what_did_not_arrive_is_recomputed_and_counted(apart: PDBench, refere
     prompts = [fresh_prompt(600) for _ in BROKEN]
     answers = break_each(apart, prompts)
     assert answers == [reference.client.complete(prompt, **FIELDS) for prompt in prompts]
+    assert {answer.status for answer in answers} == {200}
     wait_for(lambda: failed_transfers(apart) - before == len(BROKEN), 5.0)
 
 
@@ -55,7 +56,9 @@ def test_a2_a_loss_is_noticed_within_seconds(apart: PDBench, reference: PDBench,
 def test_a2_late_blocks_are_waited_for(apart: PDBench, reference: PDBench) -> None:
     apart.arm("prefill", "kv_delay_push", 20, 0.3)
     prompt = fresh_prompt(700)
-    assert apart.client.complete(prompt, **FIELDS) == reference.client.complete(prompt, **FIELDS)
+    answer = apart.client.complete(prompt, **FIELDS)
+    assert answer == reference.client.complete(prompt, **FIELDS)
+    assert (answer.status, answer.path) == (200, "prefill-decode")
 
 
 def test_a6_a_flipped_bit_is_never_another_answer(apart: PDBench, reference: PDBench) -> None:
@@ -72,12 +75,15 @@ def test_a6_a_flipped_bit_is_never_another_answer(apart: PDBench, reference: PDB
 def test_c4_a_full_decode_pulls_when_it_has_room(apart: PDBench, reference: PDBench) -> None:
     apart.arm("decode", "kv_refuse_reserve", 1)
     prompt = fresh_prompt(600)
-    assert apart.client.complete(prompt, **FIELDS) == reference.client.complete(prompt, **FIELDS)
+    answer = apart.client.complete(prompt, **FIELDS)
+    assert answer == reference.client.complete(prompt, **FIELDS)
+    assert (answer.status, answer.path) == (200, "prefill-decode")
     apart.arm("decode", "kv_refuse_reserve", 8)
     prompts = [fresh_prompt(300) for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda one: apart.client.complete(one, **FIELDS), prompts))
     assert answers == [reference.client.complete(one, **FIELDS) for one in prompts]
+    assert {(answer.status, answer.path) for answer in answers} == {(200, "prefill-decode")}
 
 
 def test_a5_a_failing_prefill_is_the_clients_error_and_decode_gets_its_blocks_back(apart: PDBench) -> None:
@@ -116,8 +122,6 @@ def test_a2_or_a_typed_error_where_policy_asks_for_it(
     assert not answer.ended_well
     assert answer.tokens == reference.client.complete(prompt, **FIELDS).tokens[:1]
     wait_for(lambda: failed_transfers(strict) - before == 1, 5.0)
-    strict.disarm()
-    strict.settle()
 
 
 def test_a2_a_recomputed_answer_says_so(apart: PDBench) -> None:
@@ -131,10 +135,11 @@ def test_a7_without_a_pair_it_is_503(strict: PDBench) -> None:
     answer = strict.client.complete(fresh_prompt(10))
     assert answer.status == 503
     assert "no such pair" in answer.message
-    strict.settle(60.0)
+    assert 1 <= int(answer.headers["retry-after"]) <= 120
 
 
 def test_a7_local_prefill_is_visible(apart: PDBench, reference: PDBench) -> None:
+    before = apart.metric("atomesh_requests_served_total", path="local-prefill")
     prompt = fresh_prompt(100)
     assert apart.client.complete(prompt).path == "prefill-decode"
     apart.kill("prefill")
@@ -143,5 +148,4 @@ def test_a7_local_prefill_is_visible(apart: PDBench, reference: PDBench) -> None
     answer = apart.client.complete(prompt)
     assert answer == reference.client.complete(prompt)
     assert answer.path == "local-prefill"
-    assert apart.metric("atomesh_requests_served_total", path="local-prefill") >= 1
-    apart.settle(60.0)
+    assert apart.metric("atomesh_requests_served_total", path="local-prefill") == before + 1
