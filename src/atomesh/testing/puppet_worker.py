@@ -24,6 +24,7 @@ from atomesh.protocol.frames import (
 )
 from atomesh.protocol.generation import TokenDelta, WireError
 from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
+from atomesh.protocol.kv_events import RequestKVSnapshot
 from atomesh.protocol.kv_layout import KVLayout
 from atomesh.protocol.worker import LoadReport, ModelDescription, Role, WorkerDescription
 
@@ -56,7 +57,8 @@ LAYOUT = KVLayout(
 
 
 class PuppetWorker:
-    """`asked` holds every message but answers to the challenge, in order; `hellos` counts connections."""
+    """`asked` holds every message, in order, but what every gateway says at a hello: its answer to the
+    challenge, and that it wants to know of KV blocks. `hellos` counts connections."""
 
     def __init__(self, role: Role, secret: bytes, layout: KVLayout = LAYOUT) -> None:
         self.description = WorkerDescription(
@@ -151,6 +153,8 @@ class PuppetWorker:
             await asyncio.sleep(HEARTBEAT_S)
 
     def _hear(self, message: GatewayMessage, nonce: bytes, writer: asyncio.StreamWriter) -> None:
+        if isinstance(message, RequestKVSnapshot):
+            return
         if not isinstance(message, Answer):
             self.asked.append(message)
         elif is_valid_proof(self._secret, "gateway", nonce, message.proof):
