@@ -14,7 +14,7 @@ from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot
 from atomesh.mesh.dispatch.explanations import Account
 from atomesh.mesh.dispatch.output_length import OutputLength
-from atomesh.mesh.dispatch.prompt_hashes import Chain, Chains, PromptHashes, chain_of
+from atomesh.mesh.dispatch.prompt_hashes import NO_KEY, Chains, PromptHashes, chain_of
 from atomesh.mesh.dispatch.shared import Shared
 from atomesh.mesh.kv_index.matches import NO_MATCHES
 from atomesh.mesh.placement.explanation import Decision
@@ -138,7 +138,7 @@ class Placer:
             found = knowledge.index.match(chain, now)
             matches = {**matches, **found} if matches else found
         return PlacementInputs(
-            request=self._facts(wanted, next(iter(chains.values()), ())),
+            request=self._facts(wanted, chains),
             model=self._model,
             cluster=cluster,
             now=now,
@@ -150,8 +150,9 @@ class Placer:
             last_way=self._last_way,
         )
 
-    def _facts(self, wanted: Place | PlaceRest, chain: Chain) -> RequestFacts:
+    def _facts(self, wanted: Place | PlaceRest, chains: Chains) -> RequestFacts:
         request = request_of(wanted)
+        key, chain = next(iter(chains.items()), (NO_KEY, ()))
         num_tokens, choices = len(request.prompt_token_ids), request.n
         if isinstance(wanted, PlaceRest):
             num_tokens, choices = wanted.rest.num_tokens, wanted.rest.choices
@@ -160,6 +161,7 @@ class Placer:
             choices=choices,
             output_tokens=self.outputs.expected(request.sampling.max_tokens),
             block_hashes=chain,
+            block_size=key.block_size,
             policy=request.policy,
             session=request.session,
             salt=request.cache_salt,

@@ -1,6 +1,7 @@
 """The block hashes of prompts, as the workers have them."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.protocol.block_hash import BlockHash, BlockHasher, model_hasher
@@ -8,8 +9,19 @@ from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.worker import ModelDescription
 
 Chain = tuple[BlockHash, ...]
-_Key = tuple[str, str, str, int]
-Chains = Mapping[_Key, Chain]
+
+
+class HashKey(NamedTuple):
+    """What of a model goes into the hashes of its blocks."""
+
+    name: str
+    architecture: str
+    dtype: str
+    block_size: int
+
+
+NO_KEY = HashKey("", "", "", 32)
+Chains = Mapping[HashKey, Chain]
 
 
 class PromptHashes:
@@ -17,7 +29,7 @@ class PromptHashes:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._hashers: dict[_Key, BlockHasher] = {}
+        self._hashers: dict[HashKey, BlockHasher] = {}
 
     def chains(self, request: GenerationRequest, workers: Iterable[WorkerSnapshot]) -> Chains:
         """The hashes of the prompt's full blocks, as any of these workers has them. About 0.1 µs a token."""
@@ -40,5 +52,5 @@ def chain_of(worker: WorkerSnapshot, chains: Chains) -> Chain:
     return () if worker.description is None else chains.get(_key(worker.description.model), ())
 
 
-def _key(model: ModelDescription) -> _Key:
-    return model.name, model.architecture, model.dtype, model.block_size
+def _key(model: ModelDescription) -> HashKey:
+    return HashKey(model.name, model.architecture, model.dtype, model.block_size)

@@ -4,20 +4,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atomesh.mesh.placement.inputs import PlacementInputs, RequestFacts, Weights
-from atomesh.mesh.placement.seats import Seat, best_cached
+from atomesh.mesh.placement.seats import Seat
+from atomesh.protocol.block_hash import BlockHash
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """`best_cached` is the most of the prompt that any seat holds; `waste_price` is λ."""
+    """`best_cached` is the most of the prompt that any seat holds, `holder_queued_s` the shortest queue of
+    those that hold as much; `waste_price` is λ, `popularity` how many have asked for that much of late.
+    """
 
     inputs: PlacementInputs
     best_cached: int
+    holder_queued_s: float
     waste_price: float
+    popularity: float = 0.0
 
     @property
     def request(self) -> RequestFacts:
         return self.inputs.request
+
+    @property
+    def best_prefix(self) -> BlockHash | None:
+        """The last block of what the best holder has of the prompt."""
+        depth = min(self.best_cached // self.request.block_size, len(self.request.block_hashes))
+        return self.request.block_hashes[depth - 1] if depth else None
 
     @property
     def weights(self) -> Weights:
@@ -25,7 +36,9 @@ class Case:
 
 
 def make_case(inputs: PlacementInputs, seats: Sequence[Seat]) -> Case:
-    return Case(inputs, best_cached(seats), _waste_price(inputs, seats))
+    best = max((seat.ready_tokens for seat in seats), default=0)
+    queued_s = min((seat.queued_s for seat in seats if seat.ready_tokens == best), default=0.0)
+    return Case(inputs, best, queued_s, _waste_price(inputs, seats))
 
 
 def _waste_price(inputs: PlacementInputs, seats: Sequence[Seat]) -> float:

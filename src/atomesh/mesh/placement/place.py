@@ -39,6 +39,7 @@ def place_among(workers: Sequence[WorkerSnapshot], inputs: PlacementInputs, poli
     """As `place`, over these of the candidates."""
     seats = with_fetches([take_seat(worker, inputs) for worker in workers], inputs)
     case = make_case(inputs, [seat for seat in seats if seat.worker.weights.prefill])
+    case = policies.get(inputs.request.policy, "prefill").study(case)
     found = _pricing(case, policies).find(seats)
     return _decide(case, seats, found, policies)
 
@@ -73,6 +74,7 @@ def _decide(case: Case, seats: Sequence[Seat], found: Found, policies: PolicySet
         parameters={
             "waste_price": case.waste_price,
             "best_cached_tokens": case.best_cached,
+            "popularity": case.popularity,
             "prompt_tokens": request.num_prompt_tokens,
             "expected_output_tokens": request.output_tokens,
         },

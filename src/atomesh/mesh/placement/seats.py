@@ -65,10 +65,6 @@ def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
     )
 
 
-def best_cached(seats: Sequence[Seat]) -> int:
-    return max((seat.ready_tokens for seat in seats), default=0)
-
-
 def with_fetches(seats: Sequence[Seat], inputs: PlacementInputs) -> list[Seat]:
     """Each seat that gets more of the prompt sooner from the best holder than by computing it, with that."""
     if not inputs.rules.may_fetch or not seats:

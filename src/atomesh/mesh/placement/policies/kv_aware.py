@@ -1,8 +1,10 @@
 """The least sum of seconds: queue, fetch, computation of what is not cached, wasted work, interference."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from atomesh.mesh.placement.case import Case
+from atomesh.mesh.placement.policies.popularity import Popularity
 from atomesh.mesh.placement.policies.shortlist import shortlist
 from atomesh.mesh.placement.seats import Seat
 
@@ -10,6 +12,15 @@ from atomesh.mesh.placement.seats import Seat
 class KVAware:
     scorers = "kv_aware"
     stays_whole = False
+
+    def __init__(self) -> None:
+        self._popularity = Popularity()
+
+    def study(self, case: Case) -> Case:
+        prefix = case.best_prefix
+        if prefix is None:
+            return case
+        return replace(case, popularity=self._popularity.use(prefix, case.inputs.now))
 
     def nominate(self, seats: Sequence[Seat], case: Case) -> Sequence[Seat]:
         return shortlist(seats, _load_s, case.inputs.dice)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from atomesh.mesh.placement.case import Case
+from atomesh.mesh.placement.policies.policy import Counting
 from atomesh.mesh.placement.policies.shortlist import shortlist
 from atomesh.mesh.placement.scorers.work import work_before
 from atomesh.mesh.placement.seats import Seat
 
 
-class LeastWork:
-    scorers = "work"
+class LeastWork(Counting):
     stays_whole = False
 
     def nominate(self, seats: Sequence[Seat], case: Case) -> Sequence[Seat]:

@@ -17,6 +17,10 @@ class Policy(Protocol):
     scorers: str
     stays_whole: bool
 
+    def study(self, case: Case) -> Case:
+        """The case with what the policy has learned from those before it; called once for each."""
+        ...
+
     def nominate(self, seats: Sequence[Seat], case: Case) -> Sequence[Seat]:
         """Those of the seats, never none, among whom the sum of the terms decides. `seats` is not empty."""
         ...
@@ -27,3 +31,6 @@ class Counting:
 
     scorers = "work"
     stays_whole = True
+
+    def study(self, case: Case) -> Case:
+        return case

@@ -34,6 +34,7 @@ KV_AWARE = ScorerNames(
         "fetch": f"{_HERE}.fetch:fetch",
         "compute": f"{_HERE}.compute:compute",
         "waste": f"{_HERE}.waste:waste",
+        "relief": f"{_HERE}.relief:relief",
         "interference": f"{_HERE}.interference:interference",
     },
     decode={

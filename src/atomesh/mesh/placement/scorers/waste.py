@@ -5,6 +5,13 @@ from atomesh.mesh.placement.seats import Seat
 
 
 def waste(seat: Seat, case: Case) -> float:
+    return case.waste_price * spared(seat, case)
+
+
+def spared(seat: Seat, case: Case) -> float:
+    """What the best holder need not compute, at this worker's speed."""
+    best = case.best_cached
+    if seat.ready_tokens >= best:
+        return 0.0
     num_tokens, cost = case.request.num_prompt_tokens, seat.step.prefill_s
-    spared = cost(num_tokens, seat.ready_tokens) - cost(num_tokens, max(case.best_cached, seat.ready_tokens))
-    return case.waste_price * spared
+    return cost(num_tokens, seat.ready_tokens) - cost(num_tokens, best)
