@@ -5,6 +5,9 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
 
 from atomesh.clock import MonotonicClock
 from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
@@ -85,13 +88,17 @@ async def scripted_worker(
     address: str,
     secret: bytes,
     drain_s: float = 0.0,
-    incarnation: str = "0" * 16,
     faults: FaultPoints | None = None,
+    **told: Any,
 ) -> AsyncIterator[ScriptedWorker]:
-    """Serves `engine` at `address` (a TCP port of 0 is replaced by the real one) while the block runs."""
-    description = WorkerDescription(
-        worker_id="scripted-0", incarnation=incarnation, pid=0, role="unified", model=engine.description
+    """Serves `engine` at `address` (a TCP port of 0 is replaced by the real one) while the block runs.
+
+    `told` are WorkerDescription's fields, as far as the worker is to say something else of itself.
+    """
+    plain = WorkerDescription(
+        worker_id="scripted-0", incarnation="0" * 16, pid=0, role="unified", model=engine.description
     )
+    description = replace(plain, **told)
     identity = Identity(secret, description)
     options = WorkerOptions(identity, parse_address(address), drain_s, faults or NoFaults())
     worker = Worker(engine, options, MonotonicClock())
