@@ -75,6 +75,10 @@ class Dispatcher:
         drive = Drive(legs, self._placer, self._shared.office, self.counts, account)
         return drive.run(request_flow(request, self._flow_rules))
 
+    def earliest_first_token_s(self, request: GenerationRequest) -> float | None:
+        """How soon a request's first token could be there, by what is known of the workers."""
+        return self._placer.earliest_first_token_s(request)
+
     def load(self) -> LoadReport:
         """The sum over the model's workers."""
         return total_load(worker.load for worker in self._workers)

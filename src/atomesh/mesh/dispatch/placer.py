@@ -17,6 +17,7 @@ from atomesh.mesh.dispatch.output_length import OutputLength
 from atomesh.mesh.dispatch.prompt_hashes import NO_KEY, Chains, PromptHashes, chain_of
 from atomesh.mesh.dispatch.shared import Shared
 from atomesh.mesh.kv_index.matches import NO_MATCHES
+from atomesh.mesh.placement.earliest import earliest_first_token_s
 from atomesh.mesh.placement.explanation import Decision
 from atomesh.mesh.placement.inputs import PlacementInputs, RequestFacts, Way
 from atomesh.mesh.placement.place import place_among, place_rest_among
@@ -121,6 +122,20 @@ class Placer:
             return Later(_silence())
         self._remember(wanted, decision, chains)
         return Placed(decision.placement)
+
+    def earliest_first_token_s(self, request: GenerationRequest) -> float | None:
+        """From now, at the worker that would be the quickest; None where nobody can say, or not quickly."""
+        if len(request.prompt_token_ids) >= HASHED_IN_A_THREAD:
+            return None
+        try:
+            cluster = self._registry.snapshot()
+            workers = self._candidates(cluster).fresh
+        except AtomeshError:
+            return None
+        wanted = Place(request, frozenset())
+        return earliest_first_token_s(
+            workers, self._inputs(wanted, cluster, self._hashes.chains(request, workers))
+        )
 
     def saw(self, account: Account, deltas: Sequence[TokenDelta]) -> None:
         """One step of the answer, on its way to the client."""

@@ -1,6 +1,6 @@
 """What stands between clients and workers: the door, each tenant's account, and the line of each model."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from prometheus_client.registry import Collector
@@ -18,6 +18,7 @@ from atomesh.mesh.gateway.tenant_guard import Models, TenantGuard
 from atomesh.mesh.gateway.tenant_routes import TENANTS_PATH, TenantRoute
 from atomesh.mesh.gateway.tenant_source import TenantOptions, TenantSource
 from atomesh.observability.admission_collector import AdmissionCollector, LineReading
+from atomesh.protocol.generation import GenerationRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,12 @@ class Access:
         self._source = TenantSource(options.tenants, secret, clock)
         self._gates: dict[str, AdmissionGate] = {}
 
-    def service(self, model: str, inner: TokenService) -> AdmittedService:
+    def service(
+        self, model: str, inner: TokenService, predict_ttft: Callable[[GenerationRequest], float | None]
+    ) -> AdmittedService:
         """`inner` behind the model's line; where keys are needed, for none but whom the guard names."""
         directory = self._source.directory
-        options = GateOptions(self._options.queue, lambda: directory.are_several)
+        options = GateOptions(self._options.queue, lambda: directory.are_several, predict_ttft)
         gate = self._gates[model] = AdmissionGate(model, self._registry, self._clock, options)
         caller = None
         if not directory.needs_key:
