@@ -30,6 +30,7 @@ from atomesh.cli.process import (
     on_stop_signals,
     run_async,
 )
+from atomesh.cli.publish_flags import PUBLISH_DEFAULTS, PublishFlags
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.clock import MonotonicClock
 from atomesh.engine.token_plane import Identity
@@ -64,6 +65,7 @@ def worker(
     drain_timeout: float = 20.0,
     engine: EngineFlags = ENGINE_DEFAULTS,
     process: ProcessFlags = PROCESS_DEFAULTS,
+    publish: PublishFlags = PUBLISH_DEFAULTS,
     supervisor_pid: Annotated[int | None, Parameter(show=False)] = None,
 ) -> int:
     """Serve a model's tokens to gateways that know the secret.
@@ -92,7 +94,7 @@ def worker(
     """
     die_with(supervisor_pid)
     end_on_sigterm()
-    log_to_stderr(process.log_level)
+    log_to_stderr(process.log_level, process.log_format)
     address = parse_address(listen)
     check_drain_timeout(drain_timeout)
     check_cores(cores)
@@ -105,11 +107,23 @@ def worker(
         kv_listen=kv_listen_address(address, kv_listen, role),
         kv_lease_s=engine.kv_lease,
         faults=FaultPoints() if process.enable_faults else NoFaults(),
+        publish=publish.address(),
     )
     made = _build(model, served_model_name, spec, engine.to_options(threads))
-    description = WorkerDescription(
-        worker_id=worker_id or str(address),
-        incarnation=spec.incarnation,
+    description = _describe(made, worker_id or str(address), spec.incarnation, role, engine)
+    options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)
+    say = announcer(_log, supervisor_pid)
+    run_async(lambda: _serve(made, options, lambda at: say(ready_line(description, at, threads))))
+    made.engine.close()
+    return 0
+
+
+def _describe(
+    made: "WorkerEngine", worker_id: str, incarnation: str, role: Role, engine: EngineFlags
+) -> WorkerDescription:
+    return WorkerDescription(
+        worker_id=worker_id,
+        incarnation=incarnation,
         pid=os.getpid(),
         role=role,
         model=made.engine.description,
@@ -118,11 +132,6 @@ def worker(
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
     )
-    options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)
-    say = announcer(_log, supervisor_pid)
-    run_async(lambda: _serve(made, options, lambda at: say(ready_line(description, at, threads))))
-    made.engine.close()
-    return 0
 
 
 def _build(

@@ -1,7 +1,7 @@
 """ATOM's engine: add requests, step, take what came of it. Synchronous; owned by one thread."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from atomesh.engine.core.batch import ScheduledBatch, SequenceOutcome, StepResul
 from atomesh.engine.core.kv_books import KVBooks
 from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
 from atomesh.engine.core.step_measure import measure
+from atomesh.engine.event_sink import EventSink, NoSink
 from atomesh.engine.executor import Executor
 from atomesh.engine.news import EngineNews
 from atomesh.engine.step_recorder import StepRecorder, StepTimes
@@ -45,6 +46,7 @@ class Engine:
         self._clock = clock
         self._connector = connector or NoConnector()
         self._sample: StepSample | None = None
+        self._sink: EventSink = NoSink()
         self._has_failed = False
         self._unaccounted = 0
 
@@ -132,11 +134,17 @@ class Engine:
     def take_news(self) -> EngineNews:
         """What has happened since the last time, or was measured in the last step."""
         sample, self._sample = self._sample, None
-        return EngineNews(self._scheduler.journal.take(), sample, self._connector.take_samples())
+        events = self._scheduler.journal.take()
+        self._sink.publish(events, self._held)
+        return EngineNews(events, sample, self._connector.take_samples())
 
     def kv_snapshot(self) -> list[KVSnapshot]:
         """All that the prefix cache holds, after the last news: ValueError if it has changed since."""
         return self._scheduler.journal.snapshot()
+
+    def publish_to(self, sink: EventSink) -> None:
+        """Tell `sink` too what comes into the prefix cache and goes; it is closed with the engine."""
+        self._sink = sink
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix that no running request holds."""
@@ -144,6 +152,7 @@ class Engine:
 
     def close(self) -> None:
         self._connector.close()
+        self._sink.close()
         self._executor.close()
 
     def check_invariants(self) -> None:
@@ -156,6 +165,9 @@ class Engine:
         self._unaccounted = found
         if found > known:
             log.error("the KV cache's books are wrong: %d blocks or holds are nobody's", found)
+
+    def _held(self) -> Iterator[bytes]:
+        return (one for part in self.kv_snapshot() for one in part.hashes)
 
     def _check_vocabulary(self, token_ids: Sequence[int], param: str) -> None:
         vocab_size = self.description.vocab_size

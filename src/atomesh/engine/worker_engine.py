@@ -12,6 +12,7 @@ from atomesh.engine.execution.faulty_executor import FaultyExecutor
 from atomesh.engine.executor import Executor
 from atomesh.engine.kv_connector import KVConnector
 from atomesh.engine.parts import EngineParts
+from atomesh.engine.publishing import publishing
 from atomesh.engine.recorded_transport import RecordedTransport
 from atomesh.engine.step_recorder import StepRecorder
 from atomesh.engine.worker_spec import WorkerSpec
@@ -37,12 +38,15 @@ class WorkerEngine:
 
 
 def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine:
-    """Raises ConfigurationError when the KV plane's address cannot be had, or the device has none."""
+    """Raises ConfigurationError when the address of the KV plane or of the published events cannot be had, or
+    the device has no KV plane."""
     doorbell = Doorbell()
     executor = _executor(parts, spec.faults)
+    hasher, sink = publishing(parts.description, spec.secret, spec.publish)
     if spec.kv_listen is None:
-        scheduler = Scheduler(parts.limits, parts.hasher(spec.secret))
+        scheduler = Scheduler(parts.limits, hasher)
         engine = Engine(scheduler, executor, clock, parts.description)
+        engine.publish_to(sink)
         return WorkerEngine(engine, doorbell, parts.warm_up)
     if parts.memory is None:
         raise ConfigurationError("KV on this device cannot be handed over yet; use --kv-listen off")
@@ -61,9 +65,10 @@ def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine
         lease_s=spec.kv_lease_s,
         block_bytes=layout.block_bytes,
     )
-    scheduler = Scheduler(parts.limits, parts.hasher(spec.secret), remote)
+    scheduler = Scheduler(parts.limits, hasher, remote)
     connector = KVConnector(scheduler.remote_kv, transport, clock, spec.faults)
     engine = Engine(scheduler, executor, clock, parts.description, connector, recorder)
+    engine.publish_to(sink)
     return WorkerEngine(engine, doorbell, parts.warm_up, transport.address, layout)
 
 

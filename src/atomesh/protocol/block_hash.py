@@ -50,4 +50,9 @@ class BlockHasher:
 
 def model_hasher(secret: bytes, model: "ModelDescription") -> BlockHasher:
     """The one that the model's workers have, and whoever asks where its prefixes lie."""
-    return BlockHasher(secret, "\0".join((model.name, model.architecture, model.dtype)), model.block_size)
+    return BlockHasher(secret, weights_name(model), model.block_size)
+
+
+def weights_name(model: "ModelDescription") -> str:
+    """What a hasher calls the weights that compute the KV."""
+    return "\0".join((model.name, model.architecture, model.dtype))

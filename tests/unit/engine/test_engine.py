@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -8,7 +9,9 @@ from atomesh.engine.engine import FAILURE, Engine
 from atomesh.errors import InvalidRequestError
 from atomesh.protocol.block_hash import BlockHasher
 from atomesh.protocol.generation import TokenLogprobs
+from atomesh.protocol.kv_events import BlocksStored, KVEvent, KVEvents
 from atomesh.protocol.sampling import SamplingSpec
+from atomesh.protocol.step_sample import StepSample
 from atomesh.testing.manual_clock import ManualClock
 from atomesh.testing.scripted_engine import VOCAB_SIZE, Answers, ScriptedEngine, describe, scripted_request
 from atomesh.testing.scripted_executor import (
@@ -192,3 +195,55 @@ def test_close_closes_the_executor() -> None:
     one = ScriptedEngine(CONFIG)
     one.engine.close()
     assert one.executor.is_closed
+
+
+class NotingSink:
+    """Notes the events it is told, and what it is said to be held after each."""
+
+    def __init__(self) -> None:
+        self.told: list[KVEvent] = []
+        self.held: set[bytes] = set()
+        self.is_closed = False
+
+    def publish(self, batch: KVEvents, held: Callable[[], Iterable[bytes]]) -> None:
+        self.told += batch.events
+        self.held = set(held())
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_whoever_wants_the_kv_events_gets_what_the_gateways_get() -> None:
+    scripted, sink = ScriptedEngine(CONFIG), NotingSink()
+    scripted.engine.publish_to(sink)
+    scripted.engine.add(scripted_request("r", list(range(1, 40))))
+    told: list[KVEvent] = []
+    while scripted.engine.has_work():
+        scripted.step()
+        told += scripted.engine.take_news().kv_events.events
+
+    assert told
+    assert sink.told == told
+    assert sink.held == {one for event in told if isinstance(event, BlocksStored) for one in event.hashes}
+    scripted.engine.close()
+    assert sink.is_closed
+
+
+def test_steps_are_measured_but_not_those_that_failed() -> None:
+    one = ScriptedEngine(CONFIG, fails=is_poisoned)
+    one.engine.add(scripted_request("a", list(range(1, 24)), SamplingSpec(seed=0, max_tokens=2)))
+    samples = []
+    for _ in range(3):
+        one.step()
+        samples.append(one.engine.take_news().sample)
+    one.engine.add(scripted_request("b", [POISON]))
+    one.step()
+
+    assert samples == [
+        StepSample(0.0, 16, 16**2, 0, 0),
+        StepSample(0.0, 7, 23**2 - 16**2, 0, 0),
+        StepSample(0.0, 0, 0, 24, 1),
+    ]
+    assert one.engine.take_news().sample is None
+    one.step()
+    assert one.engine.take_news().sample is None

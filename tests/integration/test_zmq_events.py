@@ -1,0 +1,184 @@
+"""Published KV events, over real ZeroMQ sockets: vLLM's words out of our engine, and into an index."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+import zmq
+
+from atomesh.engine.core.prefix_cache import PrefixCache
+from atomesh.engine.core.scheduler import SchedulerConfig
+from atomesh.engine.publishing import publishing
+from atomesh.engine.zmq_publisher import PublisherAddress
+from atomesh.errors import ConfigurationError
+from atomesh.mesh.backends.zmq_events import EventSource, ZmqSubscriber
+from atomesh.mesh.kv_index.foreign import Translator
+from atomesh.mesh.kv_index.foreign_order import ForeignFeed
+from atomesh.mesh.kv_index.index import KVIndex
+from atomesh.mesh.kv_index.matches import MatchedBlocks
+from atomesh.protocol.block_hash import BlockHash, model_hasher
+from atomesh.testing.scripted_engine import describe
+
+SECRET = b"secret"
+PATIENCE_S = 10.0
+MODEL = describe(
+    SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=64)
+)
+HASHER = model_hasher(SECRET, MODEL)
+
+
+@dataclass
+class Engine:
+    """A prefix cache that is published."""
+
+    address: PublisherAddress
+
+    def __post_init__(self) -> None:
+        self.hasher, self.sink = publishing(MODEL, SECRET, self.address)
+        self.cache = PrefixCache()
+
+    def caches(self, tokens: list[int], first_block: int, salt: str = "") -> list[BlockHash]:
+        chain = self.hasher.chain(tokens, salt)
+        for number, one in enumerate(chain):
+            self.cache.insert(one, first_block + number, first_block + number - 1 if number else None)
+        self.tell()
+        return chain
+
+    def tell(self) -> None:
+        self.sink.publish(self.cache.journal.take(), lambda: self.cache._block_by_hash)
+
+
+@dataclass
+class Reader:
+    index: KVIndex
+    feed: ForeignFeed
+    subscriber: ZmqSubscriber
+
+    def held(self, tokens: list[int], salt: str = "") -> MatchedBlocks:
+        return self.index.match(HASHER.chain(tokens, salt), 0.0).get("w", MatchedBlocks())
+
+
+def reader(address: PublisherAddress) -> Reader:
+    index = KVIndex()
+    index.join("w")
+    feed = ForeignFeed(index, "w", Translator(HASHER))
+    return Reader(index, feed, ZmqSubscriber(EventSource(address.events, address.replay), feed))
+
+
+@pytest.fixture
+def address(tmp_path: object) -> PublisherAddress:
+    return PublisherAddress(f"ipc://{tmp_path}/events", f"ipc://{tmp_path}/replay")
+
+
+@pytest.fixture
+def engine(address: PublisherAddress) -> Iterator[Engine]:
+    made = Engine(address)
+    yield made
+    made.sink.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110  what changes it comes over a socket
+            await asyncio.sleep(0.005)
+
+
+async def until_heard(engine: Engine, one: Reader, first_block: int = 40) -> None:
+    """A subscription takes a moment to be in force: say something until it is heard."""
+    engine.caches([900, 900, 900, 900], first_block)
+    block = first_block
+    async with asyncio.timeout(PATIENCE_S):
+        while one.feed._next == 0:
+            block += 1
+            engine.caches([block] * 4, block)
+            await asyncio.sleep(0.01)
+
+
+def test_what_our_engine_publishes_is_found_by_its_tokens_and_salt(engine: Engine) -> None:
+    async def scenario() -> None:
+        one = reader(engine.address)
+        running = asyncio.create_task(one.subscriber.run())
+        await until_heard(engine, one)
+        engine.caches(list(range(12)), 0)
+        engine.caches(list(range(8)), 4, salt="tenant")
+        await until(lambda: one.held(list(range(8)), "tenant") == MatchedBlocks(2))
+        assert one.held(list(range(12))) == MatchedBlocks(3)
+        assert one.held(list(range(12)), "tenant") == MatchedBlocks(2)
+        engine.cache.forget(2)
+        engine.tell()
+        await until(lambda: one.held(list(range(12))) == MatchedBlocks(2))
+        assert (one.subscriber.malformed, one.feed.losses) == (0, 0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_who_comes_late_has_the_beginning_replayed(engine: Engine) -> None:
+    engine.caches(list(range(12)), 0)
+
+    async def scenario() -> None:
+        one = reader(engine.address)
+        running = asyncio.create_task(one.subscriber.run())
+        await until_heard(engine, one)
+        await until(lambda: one.held(list(range(12))) == MatchedBlocks(3))
+        assert one.feed.losses == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_garbage_is_counted_and_what_follows_is_heard(address: PublisherAddress) -> None:
+    async def scenario() -> None:
+        one = reader(PublisherAddress(address.events))
+        running = asyncio.create_task(one.subscriber.run())
+        with zmq.Context() as context, context.socket(zmq.PUB) as socket:
+            socket.bind(address.events)
+            async with asyncio.timeout(PATIENCE_S):
+                while one.subscriber.malformed < 3:
+                    for garbage in ([b"", b"short", b""], [b"", bytes(8), b"\xc1"], [b"alone"]):
+                        socket.send_multipart(garbage)
+                    await asyncio.sleep(0.01)
+            cleared = msgspec.msgpack.encode([1.0, [{"type": "AllBlocksCleared"}], 0])
+            socket.send_multipart([b"", bytes(8), cleared])
+            await until(lambda: one.feed._next == 1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_replay_speaks_as_vllm_does(engine: Engine) -> None:
+    engine.caches(list(range(4)), 0)
+    engine.caches(list(range(50, 54)), 1)
+    assert engine.address.replay is not None
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.connect(engine.address.replay)
+        socket.send_multipart([b"", b"nonsense, which is not answered"])
+        socket.send_multipart([b"", (1).to_bytes(8, "big")])
+        empty, sequence, payload = socket.recv_multipart()
+        assert (empty, sequence) == (b"", (1).to_bytes(8, "big"))
+        _, events, _ = msgspec.msgpack.decode(payload)
+        assert [event[0] for event in events] == ["BlockStored"]
+        assert events[0][3:5] == [[50, 51, 52, 53], 4]
+        assert socket.recv_multipart() == [b"", (-1).to_bytes(8, "big", signed=True), b""]
+
+
+def test_an_endpoint_that_cannot_be_had_is_refused(engine: Engine) -> None:
+    with pytest.raises(ConfigurationError, match=r"give an endpoint like tcp://127\.0\.0\.1:5557"):
+        Engine(PublisherAddress("nowhere"))
+
+
+def test_without_pyzmq_it_says_what_to_install(
+    address: PublisherAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zmq", None)
+
+    with pytest.raises(ConfigurationError, match=r"atomesh\[zmq\]"):
+        Engine(address)
+    with pytest.raises(ConfigurationError, match=r"atomesh\[zmq\]"):
+        reader(address)
