@@ -78,7 +78,7 @@ ACCESS_DEFAULTS = AccessFlags()
 
 def open_door_warning(host: str, access: AccessOptions) -> str | None:
     """One line for an operator who lets in everybody on the network; None where nobody needs it."""
-    if access.tenants.need_key or host.startswith(LOOPBACK):
+    if access.tenants.need_key or not host or host.startswith(LOOPBACK):
         return None
     return (
         f"anybody who reaches {host} may use this server: no key is asked for; set --api-key or "

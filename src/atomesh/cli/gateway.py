@@ -67,16 +67,14 @@ def gateway(
     """
     die_with(supervisor_pid)
     log_to_stderr(process.log_level)
-    if supervisor_pid is None:
-        check_template(gateway.chat_template)
     for address in worker:
         parse_address(address)
     entry = access.to_options(environment.api_keys(api_key))
     if supervisor_pid is None:
+        check_template(gateway.chat_template)
         access.check()
-    listener = _listener(host, port, listener_fd)
-    if supervisor_pid is None:
         warn_of_open_door(host, entry)
+    listener = _listener(host, port, listener_fd)
     options = GatewayOptions(
         workers=worker,
         secret=cluster_secret(process.secret_file, environment.home()),
