@@ -13,6 +13,7 @@ from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, Sched
 from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
 from atomesh.errors import ConfigurationError
 from atomesh.mesh.placement.policies.rules import parse_policies
+from atomesh.observability.log_format import LogFormat
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -119,6 +120,11 @@ class GatewayFlags:
     on_transfer_failure: Literal["recompute", "fail"] = "recompute"
     """What becomes of a request whose KV did not arrive: decode computes it again, or the client gets an
     error."""
+    log_requests: Annotated[bool, Parameter(negative=())] = False
+    """Write a line to the log for each request: its ids, status, counts and times, never what it says."""
+    otlp_endpoint: str | None = None
+    """Send traces of requests to this OpenTelemetry collector, such as http://127.0.0.1:4318. It needs
+    atomesh[otel]."""
 
     def __post_init__(self) -> None:
         check_drain_timeout(self.drain_timeout)
@@ -136,6 +142,8 @@ class ProcessFlags:
     """File with the secret that gateways and workers share; by default one is made in ATOMESH_HOME/secret."""
     log_level: LogLevel = "warning"
     """Least urgent messages to write to stderr."""
+    log_format: LogFormat = "text"
+    """How to write them: text for people, or one JSON object a line."""
     enable_faults: Annotated[bool, Parameter(negative=())] = False
     """Let the operator break things on purpose, with POST /debug/fault; for tests."""
 

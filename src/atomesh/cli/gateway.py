@@ -25,11 +25,13 @@ from atomesh.listening import listen
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
 from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
+from atomesh.mesh.gateway.observability import Observability
 from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.mesh.placement.policies.rules import parse_policies
 from atomesh.mesh.request_flow.flow import FlowRules
 from atomesh.model_files.checkpoint import open_checkpoint
+from atomesh.observability.tracing import open_tracing
 from atomesh.protocol.address import TcpAddress, parse_address
 from atomesh.protocol.worker import ModelDescription
 
@@ -66,7 +68,7 @@ def gateway(
         A further name for the model; repeat for several.
     """
     die_with(supervisor_pid)
-    log_to_stderr(process.log_level)
+    log_to_stderr(process.log_level, process.log_format)
     for address in worker:
         parse_address(address)
     entry = access.to_options(environment.api_keys(api_key))
@@ -91,10 +93,17 @@ def gateway(
             parse_policies(gateway.policy),
         ),
         enable_faults=process.enable_faults,
+        observability=observability(gateway),
     )
     say = announcer(_log, supervisor_pid)
     run_async(lambda: _serve(options, gateway.chat_template, listener, say))
     return 0
+
+
+def observability(flags: GatewayFlags) -> Observability:
+    """Raises ConfigurationError when traces are wanted and cannot be had."""
+    endpoint = flags.otlp_endpoint
+    return Observability(flags.log_requests, None if endpoint is None else open_tracing(endpoint))
 
 
 def check_template(path: Path | None) -> None:
@@ -163,4 +172,7 @@ async def _serve(
         gateway.stop()
 
     on_stop_signals(stop)
-    await gateway.run(listener)
+    try:
+        await gateway.run(listener)
+    finally:
+        options.observability.close()

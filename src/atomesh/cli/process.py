@@ -10,16 +10,16 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from atomesh.observability.log_format import LogFormat, configure_logging
+
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
 _PARENT_POLL_S = 0.5
 
 
-def log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+def log_to_stderr(level: str, log_format: LogFormat = "text") -> None:
+    configure_logging(level, log_format, sys.stderr)
 
 
 def announcer(log: logging.Logger, supervisor_pid: int | None) -> Callable[[str], None]:

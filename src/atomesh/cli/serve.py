@@ -89,7 +89,7 @@ def serve(
     json
         Write one JSON document to stdout, once ready, instead of text.
     """
-    log_to_stderr(process.log_level)
+    log_to_stderr(process.log_level, process.log_format)
     can_hand_over = engine.device == "cpu"
     pools = choose_pools(prefill, decode, unified, can_hand_over=can_hand_over)
     transport = choose_kv_transport(kv_transport, can_hand_over=can_hand_over)

@@ -160,6 +160,11 @@ class WorkerRegistry:
     def heard_at(self, address: str) -> float:
         return self._workers[address].heard_at
 
+    def description(self, address: str) -> WorkerDescription | None:
+        """What the last hello from there said; None where there was none, or nobody is expected."""
+        worker = self._workers.get(address)
+        return None if worker is None else worker.description
+
     def incarnation(self, address: str) -> str | None:
         """Whose hello was the last from there; None where there was none, or nobody is expected."""
         worker = self._workers.get(address)

@@ -55,12 +55,14 @@ class Dispatcher:
         self.counts: Counter[str] = Counter()
         self.model = model
         self._registry = registry
-        self._backends = backends
         self._flow_rules = rules.flow
         self._shared = shared or share(secrets.token_bytes(32))
+        observation = self._shared.observation
+        self._backends = observation.backends(backends, registry)
         self._placer = Placer(
             model, registry, clock, MeshRules(rules.placement, rules.policies), self._shared
         )
+        self._decider = observation.around(self._placer)
 
     def close(self) -> None:
         """Refuse new requests from now on; those that run go on."""
@@ -72,7 +74,7 @@ class Dispatcher:
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
         legs = Legs(self._registry, self._backends)
         account = self._shared.explanations.open(request.request_id, self.model, request.n)
-        drive = Drive(legs, self._placer, self._shared.office, self.counts, account)
+        drive = Drive(legs, self._decider, self._shared.office, self.counts, account)
         return drive.run(request_flow(request, self._flow_rules))
 
     def earliest_first_token_s(self, request: GenerationRequest) -> float | None:

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from atomesh.mesh.dispatch.decider import Decider
 from atomesh.mesh.dispatch.explanations import Account
 from atomesh.mesh.dispatch.legs import Legs
-from atomesh.mesh.dispatch.placer import Placer, request_of
+from atomesh.mesh.dispatch.placer import request_of
 from atomesh.mesh.dispatch.tickets import TicketOffice
 from atomesh.mesh.request_flow.steps import (
     Abort,
@@ -34,11 +35,11 @@ class Drive:
     """Whatever ends it, in the end each leg has been released or aborted, and each ticket released."""
 
     def __init__(
-        self, legs: Legs, placer: Placer, office: TicketOffice, counts: Counter[str], account: Account
+        self, legs: Legs, decider: Decider, office: TicketOffice, counts: Counter[str], account: Account
     ) -> None:
         """`counts` hears of `retries` and `migrations`, `account` of what comes of the decisions."""
         self._legs = legs
-        self._placer = placer
+        self._decider = decider
         self._office = office
         self._counts = counts
         self._account = account
@@ -57,7 +58,7 @@ class Drive:
                     case Wait():
                         event = await self._legs.next(action.leg, action.source)
                     case Emit():
-                        self._placer.saw(self._account, action.deltas)
+                        self._decider.saw(self._account, action.deltas)
                         yield action.deltas
                     case _:
                         event = self._carry_out(action)
@@ -69,10 +70,10 @@ class Drive:
         for ticket in self._tickets:
             self._office.release(ticket)
         self._legs.close()
-        self._placer.ended(self._account)
+        self._decider.ended(self._account)
 
     async def _find(self, action: Place | PlaceRest) -> Placed | Nowhere:
-        found = await self._placer.find(action)
+        found = await self._decider.find(action)
         if isinstance(found, Placed):
             self._legs.placed(found.placement, len(request_of(action).prompt_token_ids))
         return found

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from atomesh.mesh.backends.knowledge import Knowledge
 from atomesh.mesh.dispatch.explanations import Errors, ExplanationStore
+from atomesh.mesh.dispatch.observation import NOTHING_OBSERVED, Observation
 from atomesh.mesh.dispatch.tickets import TicketOffice
 
 
@@ -16,9 +17,10 @@ class Shared:
     office: TicketOffice
     knowledge: Knowledge = field(default_factory=Knowledge)
     explanations: ExplanationStore = field(default_factory=ExplanationStore)
+    observation: Observation = NOTHING_OBSERVED
 
 
-def share(secret: bytes, errors: Errors | None = None) -> Shared:
+def share(secret: bytes, errors: Errors | None = None, observation: Observation = NOTHING_OBSERVED) -> Shared:
     """For a gateway that is just starting; `errors` hears how far predictions are off."""
     office = TicketOffice(secret, secrets.token_hex(16))
-    return Shared(secret, office, explanations=ExplanationStore(errors))
+    return Shared(secret, office, explanations=ExplanationStore(errors), observation=observation)

@@ -24,6 +24,7 @@ from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, Admin
 from atomesh.mesh.gateway.cors import Cors
 from atomesh.mesh.gateway.explain_routes import EXPLAIN_PREFIX, ExplainRoute
 from atomesh.mesh.gateway.http_server import HttpServer
+from atomesh.mesh.gateway.observability import Observability
 from atomesh.mesh.gateway.profile_routes import PROFILE_PATHS, ProfileRoutes
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
@@ -55,6 +56,7 @@ class GatewayOptions:
     frontend: FrontendOptions = field(default_factory=FrontendOptions)
     rules: DispatchRules = DEFAULT_RULES
     enable_faults: bool = False
+    observability: Observability = field(default_factory=Observability)
 
 
 class Gateway:
@@ -73,7 +75,7 @@ class Gateway:
         self.registry = WorkerRegistry(self._models.hear)
         self._access = Access(options.access, options.secret, self.registry, clock)
         self._errors = PlacementMetrics()
-        self._shared = share(options.secret, self._errors)
+        self._shared = share(options.secret, self._errors, options.observability.of_dispatch())
         self._explain = ExplainRoute(self._shared.explanations)
         knowledge = self._shared.knowledge
         self._backends = BackendPool(
@@ -144,7 +146,7 @@ class Gateway:
         admin = AdminRoutes(
             self.registry, self._backends, self._shared.office, options.enable_faults, self._clock
         )
-        return create_app(
+        app = create_app(
             self._models,
             replace(options.frontend, explain=self._explain.of_requests),
             routes=[
@@ -157,6 +159,7 @@ class Gateway:
             collectors=[MeshCollector(self._read), self._access.collector(), *self._errors.collectors],
             clock=self._clock,
         )
+        return options.observability.around(app, self._clock)
 
     def _read(self) -> MeshReading:
         dispatchers = self._dispatchers
