@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from atomesh.errors import ConfigurationError
+from atomesh.mesh.backends.spec import BackendSpec, parse_backend
 
 
 def home() -> Path:
@@ -21,6 +22,16 @@ def home() -> Path:
 def admin_token() -> str | None:
     """ATOMESH_ADMIN_TOKEN, None when unset or empty."""
     return os.environ.get("ATOMESH_ADMIN_TOKEN") or None
+
+
+def backends(words: tuple[str, ...]) -> tuple[BackendSpec, ...]:
+    """What --backend says, with the keys that it names. Raises ConfigurationError."""
+    specs = tuple(parse_backend(word, os.environ.get) for word in words)
+    urls = [spec.url for spec in specs]
+    for url in urls:
+        if urls.count(url) > 1:
+            raise ConfigurationError(f"--backend {url} is given {urls.count(url)} times; once is enough")
+    return specs
 
 
 def api_keys(given: tuple[str, ...]) -> tuple[str, ...]:

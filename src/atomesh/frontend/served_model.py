@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """`name` is the id in /v1/models; a request may also name it by any of `aliases`. `created` is in Unix
-    seconds. `sampling_defaults` hold for requests that do not say.
+    seconds. `sampling_defaults` hold for requests that do not say. What `is_relayed` is another server's,
+    text and all: its requests never come as far as the routes of this package.
     """
 
     name: str
@@ -24,3 +25,4 @@ class ServedModel:
     created: int
     aliases: tuple[str, ...] = field(default=())
     sampling_defaults: SamplingDefaults = NO_DEFAULTS
+    is_relayed: bool = False

@@ -65,6 +65,13 @@ def refuse_fields(fields: Mapping[str, msgspec.Raw]) -> None:
             raise InvalidRequestError(f"{name} {reason}", param=name)
 
 
+def refuse_internal_fields(fields: Mapping[str, msgspec.Raw]) -> None:
+    """As `refuse_fields`, but only what concerns the mesh's own workings: others will read the body."""
+    for name, reason in _REFUSED_FIELDS.items():
+        if reason is _INTERNAL and name in fields and _asks(name, fields):
+            raise InvalidRequestError(f"{name} {reason}", param=name)
+
+
 def _asks(name: str, fields: Mapping[str, msgspec.Raw]) -> bool:
     if name == "tools" and "tool_choice" in fields and _short_value(fields["tool_choice"]) == "none":
         return False

@@ -69,7 +69,8 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """`incarnation` is random per start: the same address with another incarnation is another worker.
 
     `kv_address` is where its KV plane listens, None for a worker that takes no part in hand-offs. One step
-    takes at most `max_num_seqs` sequences and `max_num_batched_tokens` tokens, 0 where the worker does not say.
+    takes at most `max_num_seqs` sequences and `max_num_batched_tokens` tokens, 0 where it does not say.
+    `engine` is what it runs; one that `needs_peer` serves nothing but its half of a hand-off.
     """
 
     worker_id: str
@@ -81,6 +82,8 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     kv_layout: KVLayout | None = None
     max_num_seqs: int = 0
     max_num_batched_tokens: int = 0
+    engine: str = "atom"
+    needs_peer: bool = False
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -43,7 +43,7 @@ def _entry(name: str, model: ServedModel, description: ModelDescription) -> dict
         "owned_by": "atomesh",
         "root": model.name,
         "parent": None,
-        "max_model_len": description.max_model_len,
+        "max_model_len": description.max_model_len or None,
     }
 
 

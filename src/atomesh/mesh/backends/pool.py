@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
 from atomesh.errors import ServiceUnavailableError
-from atomesh.mesh.backends.atom import AtomBackend
+from atomesh.mesh.backends.backend import WorkerBackend
 from atomesh.mesh.cluster.registry import WorkerRegistry
 
 
-class BackendPool(Mapping[str, AtomBackend]):
+class BackendPool(Mapping[str, WorkerBackend]):
     """By address. Members that join while `run` runs are connected at once."""
 
-    def __init__(self, make_backend: Callable[[str], AtomBackend], registry: WorkerRegistry) -> None:
+    def __init__(self, make_backend: Callable[[str], WorkerBackend], registry: WorkerRegistry) -> None:
         self._make_backend = make_backend
         self._registry = registry
-        self._backends: dict[str, AtomBackend] = {}
+        self._backends: dict[str, WorkerBackend] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
-    def __getitem__(self, address: str) -> AtomBackend:
+    def __getitem__(self, address: str) -> WorkerBackend:
         return self._backends[address]
 
     def __iter__(self) -> Iterator[str]:
@@ -38,9 +38,13 @@ class BackendPool(Mapping[str, AtomBackend]):
         """Raises ConfigurationError when `address` is none. A second call for an address changes nothing."""
         if address in self._backends:
             return
-        self._backends[address] = self._make_backend(address)
+        self.join(self._make_backend(address))
+
+    def join(self, backend: WorkerBackend) -> None:
+        """One that is already made, at an address where there is none yet."""
+        self._backends[backend.address] = backend
         if self._group is not None:
-            self._keep_connected(address)
+            self._keep_connected(backend.address)
 
     def remove(self, address: str) -> None:
         """At once: what the worker still computes for us goes on elsewhere, where it can."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.token_service import TokenService
+from atomesh.mesh.gateway.text_models import RelayedTokenizer, aliases_of
 from atomesh.protocol.worker import ModelDescription, WorkerDescription
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ class ServedModels:
         make_service: Callable[[str], TokenService],
         aliases: Sequence[str],
     ) -> None:
-        """`load_text` may block and runs in a thread; `aliases` are further names of the first model."""
+        """`load_text` may block and runs in a thread.
+
+        `aliases` are further names: NAME of the first model, NAME=MODEL of that one.
+        """
         self._load_text = load_text
         self._make_service = make_service
         self._aliases = tuple(aliases)
@@ -49,6 +53,23 @@ class ServedModels:
         if worker.model.name not in self._models:
             self._heard.put_nowait(worker.model)
 
+    def relay(self, name: str, service: TokenService) -> None:
+        """A model of a text server: nothing is to be loaded for it. One that is there already stays."""
+        if name in self._models:
+            return
+        self._models[name] = ServedModel(
+            name=name,
+            tokenizer=RelayedTokenizer(),
+            chat_template=None,
+            service=service,
+            created=int(time.time()),
+            aliases=self._aliases_of(name),
+            is_relayed=True,
+        )
+
+    def _aliases_of(self, name: str) -> tuple[str, ...]:
+        return aliases_of(name, self._aliases, is_first=not self._models)
+
     async def run(self) -> None:
         """Load text sides as models are heard of, until cancelled. Raises ModelFileError."""
         while True:
@@ -62,7 +83,7 @@ class ServedModels:
                 chat_template=text.chat_template,
                 service=self._make_service(model.name),
                 created=int(time.time()),
-                aliases=() if self._models else self._aliases,
+                aliases=self._aliases_of(model.name),
                 sampling_defaults=text.sampling_defaults,
             )
 

@@ -19,6 +19,7 @@ class Answer:
         self.is_moved = False
         self._heard_again: dict[int, list[int]] = {}
         self._attempts = 0
+        self._knows_cached_tokens = False
         self._path: ServingPath | None = None
         self._timings: Timings | None = None
 
@@ -100,12 +101,19 @@ class Answer:
             delta = replace(delta, request_id=self.request.request_id)
         if delta.timings is None and delta.cached_tokens is None and delta.kv_source is None:
             return delta
-        if not self.has_begun:
+        cached = delta.cached_tokens
+        if self.has_begun:
+            is_news = self._attempts <= 1 and not self._knows_cached_tokens  # some engines tell in the end
+            delta = replace(
+                delta,
+                cached_tokens=cached if is_news else None,
+                prompt_logprobs=None,
+                timings=self._with_transfer(delta.timings),
+            )
+        else:
             self._timings = delta.timings
-            return delta
-        return replace(
-            delta, cached_tokens=None, prompt_logprobs=None, timings=self._with_transfer(delta.timings)
-        )
+        self._knows_cached_tokens = self._knows_cached_tokens or cached is not None
+        return delta
 
     def _with_transfer(self, later: Timings | None) -> Timings | None:
         """The first leg's times, and what the later one waited for KV."""

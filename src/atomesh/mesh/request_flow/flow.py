@@ -20,6 +20,7 @@ from atomesh.errors import EngineError
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.placement import Placement, PrefillDecode, Rest, Unified
 from atomesh.mesh.request_flow.answer import Answer
+from atomesh.mesh.request_flow.relayed_flow import can_prefill_alone, is_relayed, relayed_flow
 from atomesh.mesh.request_flow.retry import Failures
 from atomesh.mesh.request_flow.steps import (
     Abort,
@@ -75,11 +76,13 @@ def prefill_decode_flow(answer: Answer, pair: PrefillDecode, rules: FlowRules) -
     if answer.has_begun:
         answer.hear_again()
         request = answer.rest_of(request)
-    if request.sampling.max_tokens <= 1:
+    if request.sampling.max_tokens <= 1 and can_prefill_alone(pair):
         whole = SendLeg(pair.prefill, request, None)
         yield whole
         return (yield from _stream(answer, whole, "prefill-decode"))
     ticket = yield from _mint(request, pair)
+    if is_relayed(pair):
+        return (yield from _relay(answer, pair, request, ticket, rules))
     prefill = SendLeg(
         pair.prefill, request, PrefillLeg(ticket=ticket, decode_address=_kv_address(pair.decode))
     )
@@ -94,6 +97,25 @@ def prefill_decode_flow(answer: Answer, pair: PrefillDecode, rules: FlowRules) -
         on_failure=rules.on_transfer_failure,
     )
     return (yield from _decode(answer, prefill, SendLeg(pair.decode, answer.rest_of(request), leg)))
+
+
+def _relay(
+    answer: Answer, pair: PrefillDecode, request: GenerationRequest, ticket: Ticket, rules: FlowRules
+) -> Flow[LegFailed | None]:
+    prefill = SendLeg(
+        pair.prefill, request, PrefillLeg(ticket=ticket, decode_address=_kv_address(pair.decode))
+    )
+    leg = DecodeLeg(
+        outputs={choice: [] for choice in range(request.n)},
+        ticket=ticket,
+        prefill_address=_kv_address(pair.prefill),
+        on_failure=rules.on_transfer_failure,
+    )
+    decode = SendLeg(pair.decode, answer.rest_of(request), leg)
+    came = yield from relayed_flow(answer, prefill, decode)
+    if isinstance(came, LegFailed):
+        return came
+    return (yield from _stream(answer, decode, came))
 
 
 def rest_flow(answer: Answer, worker: WorkerSnapshot) -> Flow[LegFailed | None]:
