@@ -111,6 +111,9 @@ class GatewayFlags:
     """Longest request body, such as 16MiB."""
     drain_timeout: float = 20.0
     """Seconds that running answers get to finish after SIGTERM or Ctrl-C."""
+    backend: tuple[str, ...] = ()
+    """An engine that is not ours: URL,kind=vllm|sglang|openai, and where wanted ,role=prefill|decode|unified
+    ,model=FILES ,key-env=VARIABLE; repeat for several. docs/add-a-backend.md describes them."""
     require_disaggregation: Annotated[bool, Parameter(negative=())] = False
     """Answer 503 rather than let one worker do both prefill and decode of a request."""
     policy: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from cyclopts import Parameter
 from atomesh.cli import environment
 from atomesh.cli.access_flags import ACCESS_DEFAULTS, AccessFlags, open_door_warning
 from atomesh.cli.flags import GATEWAY_DEFAULTS, PROCESS_DEFAULTS, GatewayFlags, ProcessFlags
+from atomesh.cli.local_models import find_local_model
 from atomesh.cli.process import announcer, die_with, log_to_stderr, on_stop_signals, run_async
 from atomesh.cli.readiness import ServerAddress
 from atomesh.cli.secret_files import cluster_secret, read_or_make_secret, read_secret
@@ -40,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 def gateway(
     *,
-    worker: tuple[str, ...],
+    worker: tuple[str, ...] = (),
     host: str = "127.0.0.1",
     port: int = 8000,
     api_key: tuple[str, ...] = (),
@@ -65,12 +67,17 @@ def gateway(
         Key that clients must send as a Bearer token; repeat for several. ATOMESH_API_KEYS, separated by
         commas, adds to them; without any, everybody may ask.
     model_alias
-        A further name for the model; repeat for several.
+        A further name: NAME for the first model, NAME=MODEL for another; repeat for several.
     """
     die_with(supervisor_pid)
     log_to_stderr(process.log_level, process.log_format)
     for address in worker:
         parse_address(address)
+    engines = environment.backends(gateway.backend)
+    if not worker and not engines:
+        raise ConfigurationError(
+            "nobody would answer: name a worker with --worker, or an engine with --backend"
+        )
     entry = access.to_options(environment.api_keys(api_key))
     if supervisor_pid is None:
         check_template(gateway.chat_template)
@@ -94,6 +101,8 @@ def gateway(
         ),
         enable_faults=process.enable_faults,
         observability=observability(gateway),
+        engines=engines,
+        find_model=partial(find_local_model, home=environment.home()),
     )
     say = announcer(_log, supervisor_pid)
     run_async(lambda: _serve(options, gateway.chat_template, listener, say))
@@ -162,7 +171,8 @@ async def _serve(
         say(f"gateway is ready on {url}: {model.name}")
         return text
 
-    say(f"gateway listens on {url} and waits for a worker at {', '.join(options.workers)}")
+    awaited = (*options.workers, *(spec.url for spec in options.engines))
+    say(f"gateway listens on {url} and waits for a worker at {', '.join(awaited)}")
 
     gateway = Gateway(options, load_text, MonotonicClock())
 

@@ -15,7 +15,11 @@ from atomesh.frontend.app import create_app
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.token_service import TokenService
 from atomesh.mesh.backends.atom import AtomBackend
+from atomesh.mesh.backends.context import BackendContext, LocalModel
+from atomesh.mesh.backends.kinds import make_backend
 from atomesh.mesh.backends.pool import BackendPool
+from atomesh.mesh.backends.spec import BackendSpec
+from atomesh.mesh.backends.text_servers import TextServers
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.dispatcher import DEFAULT_RULES, Dispatcher, DispatchRules
 from atomesh.mesh.dispatch.shared import share
@@ -27,6 +31,8 @@ from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.observability import Observability
 from atomesh.mesh.gateway.profile_routes import PROFILE_PATHS, ProfileRoutes
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
+from atomesh.mesh.gateway.text_models import RelayedService
+from atomesh.mesh.gateway.text_relay import TextRelay
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
 from atomesh.observability.placement_metrics import PlacementMetrics
@@ -42,7 +48,8 @@ CUT_S = 3.0  # from the last error frame to the closed connection
 class GatewayOptions:
     """`drain_s`: how long answers may go on after `stop`; then they end with an error.
 
-    `enable_faults`: the operator may break the workers on purpose.
+    `enable_faults`: the operator may break the workers on purpose. `find_model`: as BackendContext's, for
+    `engines`, those that are not ours.
     """
 
     workers: tuple[str, ...]
@@ -57,6 +64,8 @@ class GatewayOptions:
     rules: DispatchRules = DEFAULT_RULES
     enable_faults: bool = False
     observability: Observability = field(default_factory=Observability)
+    engines: tuple[BackendSpec, ...] = ()
+    find_model: Callable[[str], LocalModel | None] = lambda _: None
 
 
 class Gateway:
@@ -84,6 +93,10 @@ class Gateway:
         )
         for address in options.workers:
             self._backends.add(address)
+        self._texts = TextServers(self._relay_model)
+        context = BackendContext(self.registry, clock, self._texts, knowledge, find_model=options.find_model)
+        for spec in options.engines:
+            self._backends.join(make_backend(spec, context))
         tls = None if options.tls is None else server_context(options.tls)
         self._server = HttpServer(self._make_app(), options.drain_s + CUT_S, tls)
         self._stopping = asyncio.Event()
@@ -140,7 +153,10 @@ class Gateway:
         options = self._options
         guarded_apart = (*ADMIN_PREFIXES, EXPLAIN_PREFIX)
         open_paths = (*OPEN_PATHS, *ADMIN_PATHS, *PROFILE_PATHS)
-        layers = [self._access.guard(self._models, open_paths, guarded_apart)]
+        layers = [
+            self._access.guard(self._models, open_paths, guarded_apart),
+            Middleware(TextRelay, self._texts, self._models, options.frontend),
+        ]
         if options.cors_origins:
             layers.insert(0, Middleware(Cors, options.cors_origins))
         admin = AdminRoutes(
@@ -170,6 +186,9 @@ class Gateway:
             tickets_minted=self._shared.office.minted,
             tickets_open=self._shared.office.num_open,
         )
+
+    def _relay_model(self, name: str) -> None:
+        self._models.relay(name, RelayedService(name, self._texts))
 
     def _make_service(self, model: str) -> TokenService:
         rules = self._options.rules
