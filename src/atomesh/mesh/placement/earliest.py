@@ -12,7 +12,7 @@ from atomesh.mesh.placement.seats import take_seat, with_fetches
 
 
 def earliest_first_token_s(workers: Sequence[WorkerSnapshot], inputs: PlacementInputs) -> float | None:
-    """Seconds from now, at the quickest of the workers that may prefill; None unless all have been measured."""
+    """Seconds from now, at the quickest worker that may prefill; None unless all have been measured."""
     if not all(worker.incarnation in inputs.costs.steps for worker in workers):
         return None
     seats = with_fetches([take_seat(worker, inputs) for worker in workers], inputs)
