@@ -1,0 +1,177 @@
+"""Each term by hand, on a worker of round figures."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from atomesh.mesh.kv_index.matches import MatchedBlocks
+from atomesh.mesh.placement.case import Case, make_case
+from atomesh.mesh.placement.costs import Costs, LinkCosts, StepCosts
+from atomesh.mesh.placement.inputs import RequestFacts, Weights
+from atomesh.mesh.placement.placement import PlacementRules
+from atomesh.mesh.placement.scorers.compute import compute
+from atomesh.mesh.placement.scorers.decode_queue import decode_queue
+from atomesh.mesh.placement.scorers.decode_step import decode_step
+from atomesh.mesh.placement.scorers.fetch import fetch
+from atomesh.mesh.placement.scorers.hand_off import hand_off
+from atomesh.mesh.placement.scorers.interference import interference
+from atomesh.mesh.placement.scorers.queue import queue
+from atomesh.mesh.placement.scorers.relief import relief
+from atomesh.mesh.placement.scorers.room import room
+from atomesh.mesh.placement.scorers.waste import waste
+from atomesh.mesh.placement.seats import Seat, take_seat, with_fetches
+from atomesh.protocol.worker import LoadReport
+from atomesh.testing.mesh_snapshots import LAYOUT, worker_snapshot
+from atomesh.testing.placed import placement_inputs
+
+STEP = StepCosts(fixed_s=1.0, token_s=0.1, quadratic_s=0.001, context_s=0.01, sequence_s=0.5, chunk_tokens=50)
+LINK = LinkCosts(latency_s=0.25, byte_s=0.001)
+COSTS = Costs(default_step=STEP, default_link=LINK)
+REQUEST = RequestFacts(num_prompt_tokens=100, choices=2, output_tokens=10)
+WEIGHTS = Weights(waste=1.0, most_waste=4.0, interference=0.25)
+TOKEN_BYTES = LAYOUT.block_bytes / LAYOUT.block_size  # 8
+
+
+def seats_for(*workers: dict[str, Any], **fields: Any) -> tuple[Case, list[Seat]]:
+    """Workers w0, w1 … of these fields; `matched` and `host` are blocks of 16 tokens that each holds."""
+    held = {
+        f"w{n}-life": MatchedBlocks(worker.pop("matched", 0), worker.pop("host", 0))
+        for n, worker in enumerate(workers)
+    }
+    snapshots = [worker_snapshot(f"w{n}", **worker) for n, worker in enumerate(workers)]
+    values = {"request": REQUEST, "costs": COSTS, "matches": held, "weights": WEIGHTS, **fields}
+    inputs = placement_inputs(*snapshots, **values)
+    seats = with_fetches([take_seat(worker, inputs) for worker in snapshots], inputs)
+    return make_case(inputs, seats), seats
+
+
+def seat_for(**worker: Any) -> tuple[Seat, Case]:
+    case, [seat] = seats_for(worker)
+    return seat, case
+
+
+def test_what_a_worker_holds_of_a_prompt_leaves_its_last_token_to_compute() -> None:
+    seat, _ = seat_for(matched=3)
+    assert (seat.cached_tokens, seat.host_tokens, seat.ready_tokens) == (48, 0, 48)
+    seat, _ = seat_for(matched=3, host=9)
+    assert (seat.cached_tokens, seat.host_tokens, seat.ready_tokens) == (48, 51, 99)
+
+
+def test_compute_is_what_is_not_cached() -> None:
+    seat, case = seat_for(matched=3)
+    assert compute(seat, case) == pytest.approx(2 * 1.0 + 52 * 0.1 + (100**2 - 48**2) * 0.001)
+
+
+def test_queue_is_the_prompts_before_and_the_decode_steps_between() -> None:
+    seat, case = seat_for(
+        prefill_tokens=60, prefill_quadratic=3000, decoding=4, sequences=4, context_tokens=200
+    )
+    before = 2 * 1.0 + 60 * 0.1 + 3000 * 0.001
+    assert seat.queued_s == pytest.approx(before)
+    assert queue(seat, case) == pytest.approx(before + 4 * (200 * 0.01 + 4 * 0.5))
+    seat, case = seat_for()
+    assert queue(seat, case) == 0.0
+
+
+def test_what_other_gateways_sent_counts_where_the_worker_decodes() -> None:
+    load = LoadReport(running=5, waiting=2)
+    assert seat_for(load=load, sequences=3, decoding=3)[0].batch == 7
+    assert seat_for(role="prefill", load=load, sequences=3, decoding=0)[0].batch == 0
+
+
+def test_waste_is_what_the_best_holder_would_spare_at_the_price_of_the_queue() -> None:
+    case, [holder, other] = seats_for({"matched": 3, "prefill_tokens": 100, "prefill_quadratic": 10_000}, {})
+    own_s = 2 * 1.0 + 100 * 0.1 + 100**2 * 0.001
+    assert case.waste_price == pytest.approx(own_s / (2 * own_s))
+    assert waste(holder, case) == 0.0
+    assert waste(other, case) == pytest.approx(0.5 * (48 * 0.1 + 48**2 * 0.001))
+
+
+def test_the_price_of_waste_has_a_limit() -> None:
+    queued = {"prefill_tokens": 10**5, "prefill_quadratic": 10**9}
+    case, _ = seats_for(queued, weights=Weights(most_waste=3.0))
+    assert case.waste_price == 3.0
+    assert seats_for({})[0].waste_price == 0.0
+
+
+def test_relief_is_what_others_gain_by_one_more_holder_and_no_more_than_is_done_twice() -> None:
+    case, [holder, other] = seats_for({"matched": 3, "prefill_tokens": 10, "prefill_quadratic": 0}, {})
+    assert relief(other, case) == 0.0
+    popular = replace(case, popularity=2.0)
+    assert relief(holder, popular) == 0.0
+    assert relief(other, popular) == pytest.approx(-2.0 * (1.0 + 10 * 0.1))
+    very_popular = replace(case, popularity=1000.0)
+    twice = (1 + case.waste_price) * (48 * 0.1 + 48**2 * 0.001)
+    assert relief(other, very_popular) == pytest.approx(-twice)
+
+
+def test_interference_is_the_stall_of_each_answer_that_runs_there() -> None:
+    seat, case = seat_for(decoding=4, sequences=4)
+    assert interference(seat, case) == pytest.approx(0.25 * 4 * (100 * 0.1 + 100**2 * 0.001))
+    assert interference(*seat_for()) == 0.0
+
+
+def test_decode_step_is_the_answer_at_the_pace_after_it_has_joined() -> None:
+    seat, case = seat_for(decoding=4, sequences=4, context_tokens=200)
+    step_s = 1.0 + (200 + 2 * 105) * 0.01 + 6 * 0.5
+    assert decode_step(seat, case) == pytest.approx(0.25 * 10 * step_s)
+
+
+def test_room_is_nothing_where_the_kv_fits_or_nobody_says() -> None:
+    full = LoadReport(total_blocks=20, free_blocks=0, cached_blocks=8)
+    assert room(*seat_for()) == 0.0
+    assert room(*seat_for(load=full)) == 0.0  # 128 tokens are to be had, 120 are wanted
+    tight = LoadReport(total_blocks=20, free_blocks=0, cached_blocks=5)
+    seat, case = seat_for(load=tight, decoding=3, sequences=3, context_tokens=240)
+    assert seat.room_tokens == 80
+    answer_s = 10 * (1.0 + 240 * 0.01 + 3 * 0.5)
+    assert room(seat, case) == pytest.approx(answer_s * 40 / 240)
+
+
+def test_what_was_sent_since_the_last_report_takes_room_too() -> None:
+    load = LoadReport(total_blocks=20, free_blocks=20)
+    assert seat_for(load=load, context_tokens=300)[0].room_tokens == 20
+
+
+def test_a_slower_tier_costs_bringing_back() -> None:
+    seat, case = seat_for(matched=1, host=2)
+    assert fetch(seat, case) == pytest.approx(0.25 + 32 * TOKEN_BYTES * 0.001)
+    assert fetch(*seat_for(matched=3)) == 0.0
+
+
+def test_a_peers_prefix_is_fetched_where_that_is_allowed_and_cheaper() -> None:
+    rules = PlacementRules(may_fetch=True)
+    case, [_, other] = seats_for({"matched": 5}, {"matched": 1}, rules=rules)
+    assert other.fetch_from is not None
+    assert (other.fetch_from.address, other.ready_tokens, other.cached_tokens) == ("w0", 80, 16)
+    assert fetch(other, case) == pytest.approx(0.25 + 64 * TOKEN_BYTES * 0.001)
+    assert compute(other, case) == pytest.approx(1.0 + 20 * 0.1 + (100**2 - 80**2) * 0.001)
+    assert waste(other, case) == 0.0
+
+
+def test_nor_where_it_is_dearer_or_forbidden_or_the_kv_differs() -> None:
+    slow = Costs(default_step=STEP, default_link=LinkCosts(60.0, 0.0))
+    rules = PlacementRules(may_fetch=True)
+    for fields in ({}, {"rules": rules, "costs": slow}):
+        _, seats = seats_for({"matched": 5}, {"matched": 1}, **fields)
+        assert [seat.fetch_from for seat in seats] == [None, None]
+    _, seats = seats_for({"matched": 5}, {"layout": None}, rules=rules)
+    assert seats[1].ready_tokens == 0
+
+
+def test_a_hand_off_costs_its_messages_and_the_last_chunk() -> None:
+    case, [prefill, decode] = seats_for({}, {"matched": 1})
+    assert hand_off(prefill, decode, case) == pytest.approx(4 * 0.25 + 50 * TOKEN_BYTES * 0.001)
+
+
+def test_or_all_that_a_slow_link_has_not_moved_meanwhile() -> None:
+    slow = Costs(default_step=STEP, default_link=LinkCosts(0.0, 1.0))
+    case, [prefill, decode] = seats_for({}, {"matched": 1}, costs=slow)
+    computed_s = 2 * 1.0 + 100 * 0.1 + 100**2 * 0.001
+    assert hand_off(prefill, decode, case) == pytest.approx(84 * TOKEN_BYTES - computed_s)
+
+
+def test_a_decode_worker_that_has_prompts_to_compute_lets_answers_wait() -> None:
+    case, [prefill, decode] = seats_for({}, {"prefill_tokens": 60, "prefill_quadratic": 3000})
+    assert decode_queue(prefill, decode, case) == pytest.approx(2 * 1.0 + 60 * 0.1 + 3000 * 0.001)
