@@ -11,10 +11,12 @@ import atomesh
 from atomesh.cli.bench import bench
 from atomesh.cli.flags import EngineFlags, GatewayFlags, ProcessFlags
 from atomesh.cli.gateway import gateway
+from atomesh.cli.publish_flags import PublishFlags
 from atomesh.cli.serve import serve
 from atomesh.cli.worker import worker
 from atomesh.protocol.fault_points import FAULT_POINTS
 
+FLAGS = (EngineFlags, GatewayFlags, ProcessFlags, PublishFlags)
 DOCS = Path(__file__).parents[3] / "docs"
 SOURCES = Path(atomesh.__file__).parent
 OPERATIONS = (DOCS / "operations.md").read_text()
@@ -27,7 +29,7 @@ def words(room: str) -> str:
 
 def known_flags() -> set[str]:
     names = {name for command in (serve, worker, gateway, bench) for name in signature(command).parameters}
-    names |= {field.name for kind in (EngineFlags, GatewayFlags, ProcessFlags) for field in fields(kind)}
+    names |= {field.name for kind in FLAGS for field in fields(kind)}
     return {name.replace("_", "-") for name in names}
 
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, nextafter
 
 from atomesh.mesh.kv_index.block_map import BlockMap
 from atomesh.mesh.kv_index.slots import Slot
@@ -28,20 +29,23 @@ class Predictions:
         self._ttl_s = ttl_s
         self._max_blocks = max_blocks
         self._num_blocks = 0
+        self._last_until = 0.0  # no two end at once: an earlier one must not end what a later one promises
         self._queue: deque[Prediction] = deque()
 
     def add(self, slot: Slot, blocks: Sequence[bytes], now: float) -> None:
         """Promise what the slot's worker has not said that it holds; a second promise lasts longer."""
-        self._promise(slot, blocks, now + self._ttl_s)
+        self._last_until = max(now + self._ttl_s, nextafter(self._last_until, inf))
+        self._promise(slot, blocks, self._last_until)
 
     def move(self, old: Slot, new: Slot) -> None:
         """What was promised for `old` is promised for `new`, unless that has it."""
-        queue = tuple(self._queue)
-        self.forget(old)
+        queue, self._queue, self._num_blocks = self._queue, deque(), 0
         for one in queue:
             if one.slot is old:
                 still_open = [block for block in one.blocks if old.blocks.get(block) is not None]
                 self._promise(new, still_open, one.until)
+            else:
+                self._enter(one)
 
     def forget(self, slot: Slot) -> None:
         """The slot is closed."""
@@ -65,12 +69,14 @@ class Predictions:
 
     def _promise(self, slot: Slot, blocks: Sequence[bytes], until: float) -> None:
         unknown = tuple(block for block in blocks if slot.blocks.get(block, until) is not None)
-        if not unknown:
-            return
-        self._queue.append(Prediction(until, slot, unknown))
-        self._num_blocks += len(unknown)
         for block in reversed(unknown):
             self._map.put(slot, block, until)
+        if unknown:
+            self._enter(Prediction(until, slot, unknown))
+
+    def _enter(self, one: Prediction) -> None:
+        self._queue.append(one)
+        self._num_blocks += len(one.blocks)
         while self._num_blocks > self._max_blocks:
             self._end_oldest()
 

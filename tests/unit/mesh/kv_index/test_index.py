@@ -176,6 +176,19 @@ def test_snapshot_replaces_what_was_known_at_its_end_and_keeps_predictions() -> 
     assert index.digest("a") == add_to_digest(0, new)
 
 
+def test_predictions_that_a_snapshot_keeps_end_before_those_that_were_made_later() -> None:
+    index, first, second = index_of("a", "b", prediction_s=10.0), chain("first", 2), chain("second", 2)
+    index.predict("a", first, 0.0)
+    index.predict("b", second, 5.0)
+    snapshot = index.begin_snapshot("a")
+    assert snapshot is not None
+    index.end_snapshot(snapshot)
+
+    assert index.match(first, 9.9) == {"a": MatchedBlocks(2)}
+    assert index.match(first, 10.0) == {}
+    assert index.match(second, 14.9) == {"b": MatchedBlocks(2)}
+
+
 def test_full_index_evicts_the_longest_undispatched_prompt_tail_first() -> None:
     index, first, second, third = index_of("a", max_blocks=6), *(chain(name, 3) for name in "123")
     index.apply("a", [stored(first), stored(second)])
