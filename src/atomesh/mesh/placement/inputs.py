@@ -45,13 +45,14 @@ class RequestFacts:
 class Weights:
     """How much one second of a kind is worth against a second until the first token.
 
-    `waste`: computing what lies elsewhere, for each request that stands behind one, up to `most_waste`.
+    `waste`: computing what lies elsewhere, for each request that stands behind one, up to `most_waste`; as
+    bears the most load in benchmarks/placement.py.
     `interference`: each running answer's delay, and each answer's own time after its first token.
     `hysteresis`: the share by which the other way, whole or apart, must be cheaper to be taken next.
     """
 
-    waste: float = 1.0
-    most_waste: float = 4.0
+    waste: float = 2.0
+    most_waste: float = 16.0
     interference: float = 0.25
     hysteresis: float = 0.1
 
