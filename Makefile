@@ -7,6 +7,8 @@ TORCH_INDEX_URL ?=
 HOST ?= 127.0.0.1
 PORT ?= 8000
 MODEL ?=
+# Requests for benchmarks/placement.py: Mooncake's conversation trace, JSON lines.
+TRACE ?= ../shared/traces/conversation_trace.jsonl
 ARGS ?=
 
 BIN := .venv/bin
@@ -32,6 +34,7 @@ bench: $(TESTING)
 	$(BIN)/python benchmarks/engine.py $(or $(MODEL),smollm2-135m-instruct) --write docs/results.md
 	$(BIN)/python benchmarks/kv_transfer.py --write docs/results.md
 	$(BIN)/python benchmarks/interference.py --write docs/results.md
+	$(BIN)/python benchmarks/placement.py --trace $(TRACE) --write docs/results.md
 
 lint: $(TESTING)
 	$(BIN)/ruff check src tests benchmarks tools
