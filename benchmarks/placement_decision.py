@@ -1,6 +1,7 @@
 """How long one placement decision takes: `python benchmarks/placement_decision.py [--workers 64] [--json]`.
 
-Processor time: what else runs on the machine does not count. The prompt's hashes and the index's answer are there already; benchmarks of their own measure those.
+Processor time: what else runs on the machine does not count. The prompt's hashes and the index's answer are
+there already; benchmarks of their own measure those.
 """
 
 import argparse

@@ -10,7 +10,7 @@ _ERROR_BUCKETS = (*(-bound for bound in reversed(_SECONDS)), 0.0, *_SECONDS)
 
 
 class PlacementMetrics:
-    """An error is what was measured less what was predicted."""
+    """An error is what was measured less what was predicted; a histogram of such has no sum, hence the two."""
 
     def __init__(self) -> None:
         self._ttft = Histogram(
@@ -25,6 +25,12 @@ class PlacementMetrics:
             buckets=_ERROR_BUCKETS,
             registry=None,
         )
+        self._ttft_predicted = Counter(
+            "atomesh_placement_ttft_predicted_seconds", "Sum of the predicted times.", registry=None
+        )
+        self._ttft_measured = Counter(
+            "atomesh_placement_ttft_measured_seconds", "Sum of the measured times.", registry=None
+        )
         self._predicted = Counter(
             "atomesh_placement_cached_tokens_predicted",
             "Prompt tokens that placement expected to find cached.",
@@ -38,10 +44,13 @@ class PlacementMetrics:
 
     @property
     def collectors(self) -> Sequence[Collector]:
-        return self._ttft, self._transfer, self._predicted, self._measured
+        ttft = self._ttft, self._ttft_predicted, self._ttft_measured
+        return *ttft, self._transfer, self._predicted, self._measured
 
     def ttft(self, predicted_s: float, measured_s: float) -> None:
         self._ttft.observe(measured_s - predicted_s)
+        self._ttft_predicted.inc(predicted_s)
+        self._ttft_measured.inc(measured_s)
 
     def transfer(self, predicted_s: float, measured_s: float) -> None:
         self._transfer.observe(measured_s - predicted_s)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from atomesh.errors import ServiceUnavailableError
+from atomesh.errors import InvalidRequestError, ServiceUnavailableError
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch import placer as placer_module
 from atomesh.mesh.dispatch.placer import START_S, Later, MeshRules, Placer
@@ -250,3 +250,50 @@ def test_c8_a_server_that_shuts_down_keeps_nobody_waiting() -> None:
         assert "shutting down" in str(answer.error)
 
     run(scenario)
+
+
+def cached(answer: Placed | Nowhere | Later) -> tuple[list[str], int]:
+    assert isinstance(answer, Placed)
+    return workers_of(answer), answer.placement.cached_tokens
+
+
+LONG = replace(REQUEST, prompt_token_ids=list(range(100)))
+
+
+def test_a_prompt_is_expected_where_it_was_just_sent_and_only_under_its_own_salt() -> None:
+    world = World("u", "v")
+    for name in ("u", "v"):
+        world.hello(name, "unified")
+        world.shared.knowledge.index.exact.join(f"{name}-life")
+    [first], nothing = cached(world.placer.ask(Place(LONG, NOBODY)))
+    assert nothing == 0
+    assert cached(world.placer.ask(Place(LONG, NOBODY))) == ([first], 96)
+    other = replace(LONG, cache_salt="tenant b")
+    assert cached(world.placer.ask(Place(other, NOBODY)))[1] == 0
+
+
+def test_what_was_predicted_is_forgotten_with_the_worker() -> None:
+    world = World("u")
+    world.hello("u", "unified")
+    world.shared.knowledge.index.exact.join("u-life")
+    world.placer.ask(Place(LONG, NOBODY))
+    world.shared.knowledge.index.drop("u-life")
+    assert cached(world.placer.ask(Place(LONG, NOBODY))) == (["u"], 0)
+
+
+def test_an_unknown_policy_is_the_requests_own_fault() -> None:
+    world = World("u")
+    world.hello("u", "unified")
+    answer = world.placer.ask(Place(replace(LONG, policy="best"), NOBODY))
+    assert isinstance(answer, Nowhere)
+    assert isinstance(answer.error, InvalidRequestError)
+
+
+def test_the_decision_is_kept_for_who_asks_why() -> None:
+    world = World("u")
+    world.hello("u", "unified")
+    account = world.shared.explanations.open("r", MODEL, choices=1)
+    world.placer.ask(Place(LONG, NOBODY))
+    [attempt] = account.attempts
+    assert attempt.explanation.chosen.prefill == "u"
+    assert attempt.explanation.policy == "kv_aware"
