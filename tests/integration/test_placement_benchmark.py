@@ -61,7 +61,7 @@ def test_every_policy_answers_every_request(trace: Path) -> None:
     ]
     assert {one["num_requests"] for one in found.values()} == {300}
     best = max(one["hit_rate"] for one in found.values())
-    assert found["ideal_shared_cache"]["hit_rate"] == best > 0.3
+    assert found["ideal_shared_cache"]["hit_rate"] > 0.95 * best > 0.3
     assert document["setting"]["fleet"]["seed"] == 0
 
 
@@ -80,7 +80,8 @@ def test_the_page_says_what_load_each_policy_bears(trace: Path, tmp_path: Path) 
     document = figures(trace, *policies, "--ttft-limit", "1.5", "--write", page)
 
     loads = {one["policy"]: one["max_load"] for one in document["policies"]}
-    assert loads["ideal_shared_cache"] > 0.9 * loads["kv_aware"] > 1.2 * loads["round_robin"] > 0.2
+    assert loads["kv_aware"] > 0.9 * loads["ideal_shared_cache"]
+    assert loads["kv_aware"] > 1.3 * loads["round_robin"] > 0.2
     share, lead = (loads["kv_aware"] / loads[other] for other in ("ideal_shared_cache", "round_robin"))
     text = page.read_text()
     assert f"`kv_aware` bears {share:.0%} of the load of `ideal_shared_cache`" in text
