@@ -1,7 +1,7 @@
 """Attention of a mixed batch in plain PyTorch: prompts one by one in tiles, single tokens in groups."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,24 +15,27 @@ MAX_PADDING = 1.25  # a group's longest context over its shortest
 
 @dataclass(frozen=True, slots=True)
 class PromptPlan:
-    """One sequence's several rows; `rows` [kv_heads, n] has the keys of positions `first` … end − 1."""
+    """One sequence's several rows; `parts` [kv_heads, blocks] hold its keys from position `first` on."""
 
     span: SequenceSpan
     first: int
-    rows: torch.Tensor
+    parts: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """Sequences of one row each and of similar length: `rows` [sequences, kv_heads, n].
+    """Sequences of one row each and of similar length: `parts` [sequences, kv_heads, blocks].
 
-    `batch_rows` is None if the group is the whole batch in its order; `mask` [sequences, 1, 1, n] is None if
-    all are of one length.
+    `batch_rows` is None if the group is the whole batch in its order. Of the slots in `parts`, `seen` are
+    all that any sequence sees. If not every sequence sees them all, `mask` [sequences, 1, 1, seen] says so,
+    and `foreign` are the rows of the gathered keys that no sequence has written; else both are None.
     """
 
     batch_rows: torch.Tensor | None
-    rows: torch.Tensor
-    mask: torch.Tensor | None
+    parts: torch.Tensor
+    seen: slice
+    mask: torch.Tensor | None = None
+    foreign: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +64,38 @@ class TorchAttention:
         )
 
     def _plan_prompt(self, span: SequenceSpan, window: int | None) -> PromptPlan:
-        first = _first_visible(span.start, window)
-        rows = self._pool.visible_rows(span, first).to(self._pool.storage.device)
-        return PromptPlan(span, first, rows)
+        first_block = _first_visible(span.start, window) // self._pool.block_size
+        parts = self._pool.parts(span, first_block).to(self._pool.storage.device)
+        return PromptPlan(span, first_block * self._pool.block_size, parts)
 
     def _plan_group(self, group: Sequence[SequenceSpan], window: int | None, batch_size: int) -> DecodeGroup:
-        device, dtype = self._pool.storage.device, self._pool.storage.dtype
+        device, size = self._pool.storage.device, self._pool.block_size
         firsts = [_first_visible(span.start, window) for span in group]
-        counts = [span.end - first for span, first in zip(group, firsts, strict=True)]
-        longest = max(counts)
-        rows = [self._pool.visible_rows(s, first, longest) for s, first in zip(group, firsts, strict=True)]
-        mask = None
-        if min(counts) < longest:
-            hidden = torch.arange(longest) >= torch.tensor(counts)[:, None]
-            mask = (
-                torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, NEVER)[:, None, None].to(device)
-            )
+        first_blocks = [first // size for first in firsts]
+        begins = [first % size for first in firsts]
+        ends = [span.end - block * size for span, block in zip(group, first_blocks, strict=True)]
+        num_blocks = -(-max(ends) // size)
+        parts = [self._pool.parts(s, block, num_blocks) for s, block in zip(group, first_blocks, strict=True)]
         batch_rows = [span.first_row for span in group]
         is_whole_batch = len(group) == batch_size and batch_rows == list(range(batch_size))
-        return DecodeGroup(
+        plan = DecodeGroup(
             batch_rows=None if is_whole_batch else torch.tensor(batch_rows, device=device),
-            rows=torch.stack(rows).to(device),
-            mask=mask,
+            parts=torch.stack(parts).to(device),
+            seen=slice(min(begins), max(ends)),
         )
+        is_even = min(begins) == max(begins) and min(ends) == max(ends)
+        return plan if is_even else self._with_mask(plan, torch.tensor(begins), torch.tensor(ends))
+
+    def _with_mask(self, plan: DecodeGroup, begins: torch.Tensor, ends: torch.Tensor) -> DecodeGroup:
+        """`begins` and `ends`: the slots that each sequence sees."""
+        num_sequences, num_heads, num_blocks = plan.parts.shape
+        slots = torch.arange(num_blocks * self._pool.block_size)
+        beyond = slots >= ends[:, None]
+        hidden = (beyond | (slots < begins[:, None]))[:, plan.seen]
+        mask = torch.zeros(hidden.shape, dtype=self._pool.storage.dtype).masked_fill_(hidden, NEVER)
+        foreign = beyond[:, None].expand(num_sequences, num_heads, -1).reshape(-1).nonzero().squeeze(1)
+        device = plan.parts.device
+        return replace(plan, mask=mask[:, None, None].to(device), foreign=foreign.to(device))
 
 
 class TorchBatchAttention:
@@ -116,7 +128,11 @@ class TorchBatchAttention:
     def _attend_group(self, layer: int, query: torch.Tensor, group: DecodeGroup) -> torch.Tensor:
         """A key head's query heads stand where queries of one head would: none sees more than another."""
         shape = self._shape
-        keys, values = self._pool.gather(layer, group.rows)
+        keys, values = self._pool.gather(layer, group.parts)
+        if group.foreign is not None:
+            for part in (keys, values):
+                part.view(-1, shape.head_dim).index_fill_(0, group.foreign, 0.0)
+        keys, values = keys[:, :, group.seen], values[:, :, group.seen]
         grouped = query.reshape(-1, shape.num_kv_heads, shape.group_size, shape.head_dim)
         return dense_attention(shape, grouped, keys, values, group.mask).reshape(query.shape[0], -1)
 
@@ -127,7 +143,7 @@ class TorchBatchAttention:
         shape, span, window = self._shape, prompt.span, self._shape.windows[layer]
         by_head = (shape.num_kv_heads, shape.group_size)
         keys, values = (
-            part[:, None].expand(*by_head, -1, -1) for part in self._pool.gather(layer, prompt.rows)
+            part[:, None].expand(*by_head, -1, -1) for part in self._pool.gather(layer, prompt.parts)
         )
         for start in range(span.start, span.end, TILE_ROWS):
             end = min(start + TILE_ROWS, span.end)

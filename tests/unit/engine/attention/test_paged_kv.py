@@ -12,26 +12,26 @@ def numbered_pool(num_blocks: int) -> PagedKV:
     return PagedKV(torch.arange(num_blocks * LAYERS * 2 * KV_HEADS * BLOCK * HEAD_DIM).float().view(size))
 
 
-def test_gather_takes_exactly_the_visible_positions() -> None:
+def test_gather_takes_the_blocks_of_a_span_whole() -> None:
     pool = numbered_pool(6)
-    span = SequenceSpan(first_row=0, start=6, end=7, blocks=[5, 2])
+    span = SequenceSpan(first_row=0, start=10, end=11, blocks=[3, 5, 2])
     for layer in range(LAYERS):
-        keys, values = pool.gather(layer, pool.visible_rows(span, first=2))
-        assert keys.shape == values.shape == (KV_HEADS, 5, HEAD_DIM)
+        keys, values = pool.gather(layer, pool.parts(span, first_block=1))
+        assert keys.shape == values.shape == (KV_HEADS, 2 * BLOCK, HEAD_DIM)
         for head in range(KV_HEADS):
-            wanted = [(5, 2), (5, 3), (2, 0), (2, 1), (2, 2)]
-            for index, (block, offset) in enumerate(wanted):
-                assert torch.equal(keys[head, index], pool.storage[block, layer, 0, head, offset])
-                assert torch.equal(values[head, index], pool.storage[block, layer, 1, head, offset])
+            for index, block in enumerate([5, 2]):
+                slots = slice(index * BLOCK, (index + 1) * BLOCK)
+                assert torch.equal(keys[head, slots], pool.storage[block, layer, 0, head])
+                assert torch.equal(values[head, slots], pool.storage[block, layer, 1, head])
 
 
-def test_padding_repeats_the_first_visible_token() -> None:
+def test_padding_repeats_the_last_block() -> None:
     pool = numbered_pool(6)
     span = SequenceSpan(first_row=0, start=6, end=7, blocks=[5, 2])
-    keys, _ = pool.gather(1, pool.visible_rows(span, first=2, padded_to=8))
-    assert keys.shape == (KV_HEADS, 8, HEAD_DIM)
-    for index in range(5, 8):
-        assert torch.equal(keys[:, index], keys[:, 0])
+    keys, _ = pool.gather(1, pool.parts(span, first_block=0, padded_to=4))
+    assert keys.shape == (KV_HEADS, 4 * BLOCK, HEAD_DIM)
+    for block in (2, 3):
+        assert torch.equal(keys[:, block * BLOCK : (block + 1) * BLOCK], keys[:, BLOCK : 2 * BLOCK])
 
 
 def test_write_touches_only_the_new_tokens() -> None:
