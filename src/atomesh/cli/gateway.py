@@ -24,6 +24,7 @@ from atomesh.frontend.sampling_defaults import read_sampling_defaults
 from atomesh.frontend.templates.chat_template import check_override, load_chat_template
 from atomesh.frontend.text.tokenizer import load_tokenizer
 from atomesh.listening import listen
+from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
 from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
@@ -73,11 +74,7 @@ def gateway(
     log_to_stderr(process.log_level, process.log_format)
     for address in worker:
         parse_address(address)
-    engines = environment.backends(gateway.backend)
-    if not worker and not engines:
-        raise ConfigurationError(
-            "nobody would answer: name a worker with --worker, or an engine with --backend"
-        )
+    engines = check_someone_answers(worker, gateway)
     entry = access.to_options(environment.api_keys(api_key))
     if supervisor_pid is None:
         check_template(gateway.chat_template)
@@ -113,6 +110,16 @@ def observability(flags: GatewayFlags) -> Observability:
     """Raises ConfigurationError when traces are wanted and cannot be had."""
     endpoint = flags.otlp_endpoint
     return Observability(flags.log_requests, None if endpoint is None else open_tracing(endpoint))
+
+
+def check_someone_answers(workers: tuple[str, ...], flags: GatewayFlags) -> tuple[BackendSpec, ...]:
+    """The engines that are not ours. Raises ConfigurationError when there are neither they nor workers."""
+    engines = environment.backends(flags.backend)
+    if not workers and not engines:
+        raise ConfigurationError(
+            "nobody would answer: name a worker with --worker, or an engine with --backend"
+        )
+    return engines
 
 
 def check_template(path: Path | None) -> None:

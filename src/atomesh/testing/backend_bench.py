@@ -132,7 +132,7 @@ class HttpBench(BackendBench):
             self.registry,
             MonotonicClock(),
             self.texts,
-            hand_offs=hand_offs or HandOffs(),
+            hand_offs=HandOffs() if hand_offs is None else hand_offs,
             find_model=lambda name: FILES if name == MODEL else None,
             breaker=self.outcomes,
         )

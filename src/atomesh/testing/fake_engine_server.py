@@ -88,13 +88,14 @@ class FakeEngineServer(ABC):
 
     async def stop(self) -> None:
         """Connections are cut, and nobody listens any more."""
-        if self._runner is not None:
-            for server in (self._runner.server,):
-                for connection in () if server is None else tuple(server.connections):
-                    if connection.transport is not None:
-                        connection.transport.abort()
-            await self._runner.cleanup()
-            self._runner = None
+        if self._runner is None:
+            return
+        server = self._runner.server
+        for connection in () if server is None else tuple(server.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._runner.cleanup()
+        self._runner = None
 
     async def __aenter__(self) -> "FakeEngineServer":
         await self.start()

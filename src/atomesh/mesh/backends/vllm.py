@@ -21,7 +21,14 @@ from atomesh.mesh.backends.prometheus_text import Readings, read_metrics
 from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.backends.streamed_answers import Sink, together, until_done
-from atomesh.mesh.backends.vllm_wire import AnswerReader, continued, decode_answer, prefill_body, whole_body
+from atomesh.mesh.backends.vllm_wire import (
+    AnswerReader,
+    continued,
+    decode_answer,
+    prefill_body,
+    unseen,
+    whole_body,
+)
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, KVSource, Leg, PrefillLeg
 from atomesh.protocol.worker import LoadReport, ModelDescription, WorkerDescription
@@ -68,7 +75,7 @@ class VllmBackend(HttpBackend):
         body = prefill_body(whole_body(request, self._model))
         async with self.client.ask("POST", PATH, msgspec.json.encode(body)) as answer:
             whole = await answer.whole()
-        reader = AnswerReader(msgspec.structs.replace(request, n=1))
+        reader = AnswerReader(unseen(request))
         facts = [*reader.read(whole), *reader.end()]
         hand_off.give(decode_answer(whole).kv_transfer_params)
         stream.push([facts_alone(request, facts)])

@@ -119,6 +119,11 @@ def prefill_body(whole: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def unseen(request: GenerationRequest) -> GenerationRequest:
+    """What `prefill_body` asks, in our words."""
+    return replace(request, n=1, sampling=replace(request.sampling, logprobs=None))
+
+
 def continued(request: GenerationRequest, choice: int, tokens: list[int]) -> GenerationRequest:
     """What is missing of one choice, from its tokens on; vLLM adds a choice's index to the seed."""
     sampling = request.sampling
