@@ -161,6 +161,20 @@ def test_what_is_said_after_a_push_is_heard_after_its_blocks(pair: Pair) -> None
     assert pair.d.values()[3] == 10
 
 
+@pytest.mark.parametrize("plane", ["shm", "tcp"], indirect=True)
+def test_what_has_come_says_from_whom_how_much_and_how_long_it_took(pair: Pair) -> None:
+    pair.admit({0: 3, 1: 4})
+    pair.push({0: 0, 1: 1})
+    sample = pair.d.wait(Received).sample
+
+    assert sample is not None
+    assert (sample.peer_incarnation, sample.num_bytes) == (
+        kv_identity("p", block_bytes=BLOCK_BYTES).incarnation,
+        2 * BLOCK_BYTES,
+    )
+    assert 0 < sample.seconds < DEADLINE_S
+
+
 def test_who_was_called_can_push_to_the_caller(pair: Pair) -> None:
     pair.p.transport.admit(pair.d.address, GRANT, {2: 2})
     pair.p.transport.send(pair.d.address, Grant(TICKET, GRANT, [2]))
