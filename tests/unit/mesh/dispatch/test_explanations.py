@@ -109,14 +109,17 @@ def test_errors_are_metrics() -> None:
     metrics.transfer(0.0, 0.02)
     metrics.cached(64, 32)
     found = {
-        sample.name: sample.value
+        sample.name + sample.labels.get("le", ""): sample.value
         for collector in metrics.collectors
         for family in collector.collect()
         for sample in family.samples
-        if not sample.labels
     }
-    assert found["atomesh_placement_ttft_error_seconds_sum"] == -0.25
-    assert found["atomesh_placement_transfer_error_seconds_sum"] == 0.02
+    assert found["atomesh_placement_ttft_error_seconds_bucket-0.3"] == 0
+    assert found["atomesh_placement_ttft_error_seconds_bucket-0.1"] == 1
+    assert found["atomesh_placement_ttft_predicted_seconds_total"] == 0.5
+    assert found["atomesh_placement_ttft_measured_seconds_total"] == 0.25
+    assert found["atomesh_placement_transfer_error_seconds_bucket0.01"] == 0
+    assert found["atomesh_placement_transfer_error_seconds_bucket0.03"] == 1
     assert found["atomesh_placement_cached_tokens_predicted_total"] == 64
     assert found["atomesh_placement_cached_tokens_measured_total"] == 32
 
