@@ -10,7 +10,7 @@ _ERROR_BUCKETS = (*(-bound for bound in reversed(_SECONDS)), 0.0, *_SECONDS)
 
 
 class PlacementMetrics:
-    """An error is what was measured less what was predicted; its histogram has no sum, hence those of both."""
+    """An error is what was measured less what was predicted; its histogram has no sum: hence both."""
 
     def __init__(self) -> None:
         self._ttft = Histogram(
