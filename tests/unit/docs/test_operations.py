@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import atomesh
+from atomesh.cli.access_flags import AccessFlags
 from atomesh.cli.bench import bench
 from atomesh.cli.flags import EngineFlags, GatewayFlags, ProcessFlags
 from atomesh.cli.gateway import gateway
@@ -16,11 +17,12 @@ from atomesh.cli.serve import serve
 from atomesh.cli.worker import worker
 from atomesh.protocol.fault_points import FAULT_POINTS
 
-FLAGS = (EngineFlags, GatewayFlags, ProcessFlags, PublishFlags)
+FLAGS = (AccessFlags, EngineFlags, GatewayFlags, ProcessFlags, PublishFlags)
 DOCS = Path(__file__).parents[3] / "docs"
 SOURCES = Path(atomesh.__file__).parent
 OPERATIONS = (DOCS / "operations.md").read_text()
 LIFECYCLE = (DOCS / "request-lifecycle.md").read_text()
+TENANTS = (DOCS / "tenants.md").read_text()
 
 
 def words(room: str) -> str:
@@ -33,7 +35,7 @@ def known_flags() -> set[str]:
     return {name.replace("_", "-") for name in names}
 
 
-@pytest.mark.parametrize("text", [OPERATIONS, LIFECYCLE], ids=["operations", "lifecycle"])
+@pytest.mark.parametrize("text", [OPERATIONS, LIFECYCLE, TENANTS], ids=["operations", "lifecycle", "tenants"])
 def test_flags_are_those_of_the_commands(text: str) -> None:
     ours = "\n".join(
         line for line in text.splitlines() if "benchmarks/" not in line and "bench --" not in line
@@ -50,7 +52,7 @@ def test_fault_points_are_all_explained_and_no_others() -> None:
     assert explained == list(FAULT_POINTS)
 
 
-@pytest.mark.parametrize("text", [OPERATIONS, LIFECYCLE], ids=["operations", "lifecycle"])
+@pytest.mark.parametrize("text", [OPERATIONS, LIFECYCLE, TENANTS], ids=["operations", "lifecycle", "tenants"])
 def test_metrics_are_those_that_are_declared(text: str) -> None:
     declared = words("observability")
     named = {name.removesuffix("_total") for name in re.findall(r"`((?:vllm:|atomesh_)\w+)", text)}
@@ -73,7 +75,7 @@ def test_serving_paths_are_explained(path: str) -> None:
     assert f"`{path}`" in LIFECYCLE
 
 
-@pytest.mark.parametrize("name", ["operations.md", "request-lifecycle.md"])
+@pytest.mark.parametrize("name", ["operations.md", "request-lifecycle.md", "tenants.md"])
 def test_links_lead_somewhere(name: str) -> None:
     for target, anchor in re.findall(r"\]\(([\w./-]+)(#[\w-]+)?\)", (DOCS / name).read_text()):
         if target == "results.md":
