@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from atomesh.engine.core.batch import SampledToken
 from atomesh.engine.sampling.constraints import History, constrain, constrains
 from atomesh.engine.sampling.logprobs import token_logprobs
+from atomesh.engine.sampling.noise import exponentials
 from atomesh.engine.sampling.truncation import truncate, truncates
-from atomesh.engine.sampling.uniform import uniform
-from atomesh.engine.sampling.vocab_blocks import argmax, invert_cdf
+from atomesh.engine.sampling.vocab_blocks import argmax, noise_per_row, race
 from atomesh.protocol.generation import TokenLogprobs
 from atomesh.protocol.sampling import GREEDY_BELOW, SamplingSpec
 
@@ -40,9 +42,8 @@ class SampleRow:
     def is_greedy(self) -> bool:
         return self.spec.temperature < GREEDY_BELOW
 
-    @property
-    def uniform(self) -> float:
-        return uniform(self.spec.seed, self.choice, len(self.output_token_ids))
+    def waits(self, count: int) -> npt.NDArray[np.float64]:
+        return exponentials(self.spec.seed, self.choice, len(self.output_token_ids), count)
 
 
 class Sampler:
@@ -126,8 +127,9 @@ def _draw(logits: Tensor, rows: Sequence[SampleRow]) -> list[int]:
     for index, row in enumerate(rows):
         if truncates(row.spec):
             truncate(probabilities[index], row.spec)
-    uniforms = torch.tensor([row.uniform for row in rows], dtype=torch.float64, device=logits.device)
-    return invert_cdf(probabilities, uniforms).tolist()
+    count = noise_per_row(logits.shape[1])
+    waits = torch.from_numpy(np.stack([row.waits(count) for row in rows])).to(logits.device)
+    return race(probabilities, waits).tolist()
 
 
 def _logprobs(

@@ -34,20 +34,22 @@ def largest_values(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, block_ids.squeeze(-1).gather(1, positions // BLOCK) * BLOCK + positions % BLOCK
 
 
-def invert_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """The id at which each row's running sum first exceeds its share `uniforms` in [0, 1) of the whole.
+def noise_per_row(vocab_size: int) -> int:
+    """How many waiting times `race` needs for one row."""
+    return -(-vocab_size // BLOCK) + BLOCK
 
-    `weights` [rows, vocab] are not negative and each row's sum is positive; `uniforms` [rows] are float64.
-    A weight of zero is never chosen. The work on a row does not depend on the other rows.
+
+def race(weights: Tensor, waits: Tensor) -> Tensor:
+    """One id of each row, drawn with the probability of its share in the row's sum: [rows, vocab] → [rows].
+
+    `weights` are not negative and each row's sum is positive; `waits` [rows, noise_per_row(vocab)] are
+    independent exponential variables. First the blocks race, each as fast as it is heavy, then the tokens of
+    the winning one (the minimum of exponential variables of given rates: Devroye, Non-Uniform Random Variate
+    Generation, 1986, ch. IV). Unlike along a running sum, where each token adds a border, only a dead heat
+    lets rounding decide. A weight of zero never wins. The work on a row does not depend on the other rows.
     """
     blocks = into_blocks(weights, padding=0.0)
-    block_cdf = blocks.sum(dim=-1).double().cumsum(dim=-1)
-    targets = uniforms.unsqueeze(1) * block_cdf[:, -1:]
-    block_ids = torch.searchsorted(block_cdf, targets, right=True)
-    before = torch.where(block_ids > 0, block_cdf.gather(1, (block_ids - 1).clamp(min=0)), 0.0)
-    inside = blocks[torch.arange(len(weights), device=weights.device), block_ids.squeeze(1)]
-    inside_cdf = inside.double().cumsum(dim=-1)
-    offsets = torch.searchsorted(inside_cdf, targets - before, right=True)
-    # A block's two sums may differ by rounding.
-    last_positive = torch.searchsorted(inside_cdf, inside_cdf[:, -1:].contiguous())
-    return (block_ids * BLOCK + torch.minimum(offsets, last_positive)).squeeze(1)
+    num_blocks = blocks.shape[1]
+    block_ids = (blocks.sum(dim=-1).double() / waits[:, :num_blocks]).argmax(dim=-1)
+    inside = blocks[torch.arange(len(weights), device=weights.device), block_ids].double()
+    return block_ids * BLOCK + (inside / waits[:, num_blocks:]).argmax(dim=-1)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from atomesh.engine.core.batch import SampledToken
+from atomesh.engine.sampling.noise import exponentials
 from atomesh.engine.sampling.sampler import NoToken, Sampler, SampleRow
-from atomesh.engine.sampling.uniform import uniform
 from atomesh.protocol.sampling import SamplingSpec
 
 VOCAB = 24
@@ -95,12 +95,12 @@ def test_draws_follow_the_exact_distribution(asked: SamplingSpec, axis: str) -> 
     assert chi_square_p_value(observed, exact_distribution(LOGITS, asked), draws) > 0.001
 
 
-def test_a_draw_is_the_inverse_of_the_cdf_at_its_counter() -> None:
+def test_a_draw_is_won_by_the_waits_of_its_counter() -> None:
     asked = spec(seed=-5)
-    cdf = LOGITS[0].double().softmax(-1).cumsum(-1).tolist()
+    weights = LOGITS[0].double().softmax(-1).numpy()
     for index in range(50):
-        u = uniform(-5, 2, index)
-        expected = next(i for i, mass in enumerate(cdf) if mass > u)
+        waits = exponentials(-5, 2, index, 1 + 256)  # one block of tokens, whose own race it wins in any case
+        expected = int((weights / waits[1 : 1 + VOCAB]).argmax())
         assert ids(LOGITS, [row(asked, choice=2, output=[0] * index)]) == [expected]
 
 

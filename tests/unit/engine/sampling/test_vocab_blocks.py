@@ -1,14 +1,16 @@
 import pytest
 import torch
 
-from atomesh.engine.sampling.vocab_blocks import argmax, into_blocks, invert_cdf, largest_values
+from atomesh.engine.sampling.vocab_blocks import (
+    BLOCK,
+    argmax,
+    into_blocks,
+    largest_values,
+    noise_per_row,
+    race,
+)
 
-BELOW_ONE = 1.0 - 2.0**-53
 VOCABULARIES = [1, 2, 255, 256, 257, 1000, 1024]
-
-
-def doubles(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_blocks_share_memory_when_the_vocabulary_divides() -> None:
@@ -37,43 +39,58 @@ def test_argmax_sees_past_banned_tokens() -> None:
     assert argmax(row).tolist() == [599]
 
 
+def waiting(rows: int, vocab: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    size = (rows, noise_per_row(vocab))
+    return torch.empty(size, dtype=torch.float64).exponential_(generator=generator)
+
+
 @pytest.mark.parametrize("vocab", VOCABULARIES)
-def test_inverse_cdf_equals_the_running_sum(vocab: int) -> None:
+def test_the_fastest_block_wins_and_in_it_the_fastest_token(vocab: int) -> None:
     generator = torch.Generator().manual_seed(vocab)
-    weights = torch.randint(0, 4, (50, vocab), generator=generator).float()  # sums are exact
+    weights = torch.randint(0, 4, (50, vocab), generator=generator).float()
     weights[:, 0] += 1.0
-    uniforms = torch.rand(50, generator=generator, dtype=torch.float64)
-    cdf = weights.double().cumsum(-1)
-    expected = [
-        next(i for i, mass in enumerate(row) if mass > u * row[-1])
-        for row, u in zip(cdf.tolist(), uniforms.tolist(), strict=True)
-    ]
-    assert invert_cdf(weights, uniforms).tolist() == expected
+    waits = waiting(50, vocab, seed=vocab)
+    for row, wait, chosen in zip(
+        weights.tolist(), waits.tolist(), race(weights, waits).tolist(), strict=True
+    ):
+        blocks = [row[start : start + BLOCK] for start in range(0, vocab, BLOCK)]
+        speeds = [sum(block) / wait[i] for i, block in enumerate(blocks)]
+        block = speeds.index(max(speeds))
+        inside = [mass / wait[len(blocks) + i] for i, mass in enumerate(blocks[block])]
+        assert chosen == block * BLOCK + inside.index(max(inside))
 
 
-def test_inverse_cdf_at_its_ends_never_takes_a_weight_of_zero() -> None:
-    weights = torch.zeros(2, 700)
-    weights[:, 300] = 0.25
-    weights[:, 301] = 0.75
-    assert invert_cdf(weights, doubles(0.0, BELOW_ONE)).tolist() == [300, 301]
-    assert invert_cdf(weights, doubles(0.25, 0.2499999)).tolist() == [301, 300]
+def test_each_token_wins_as_often_as_it_is_heavy() -> None:
+    weights = torch.zeros(1, 700)
+    shares = {3: 0.05, 255: 0.2, 256: 0.3, 300: 0.05, 699: 0.4}
+    for token, share in shares.items():
+        weights[0, token] = 8 * share
+    draws = 20_000
+    chosen = race(weights.expand(draws, -1), waiting(draws, 700, seed=5))
+    counts = torch.bincount(chosen, minlength=700)
+    assert counts.sum() == sum(counts[token] for token in shares)
+    statistic = sum((counts[token] - draws * share) ** 2 / (draws * share) for token, share in shares.items())
+    assert torch.special.gammaincc(torch.tensor(4 / 2), statistic / 2) > 0.001
 
 
-def test_rounding_between_a_blocks_two_sums_stays_inside_it() -> None:
-    generator = torch.Generator().manual_seed(1)
-    weights = torch.rand(200, 512, generator=generator) ** 40
-    weights[:, 200:256] = 0.0
-    weights[:, 400:] = 0.0
-    chosen = invert_cdf(weights, torch.full((200,), BELOW_ONE, dtype=torch.float64))
-    assert (weights.gather(1, chosen.unsqueeze(1)) > 0.0).all()
+def test_noise_in_the_weights_changes_a_draw_only_in_a_dead_heat() -> None:
+    """As two batches compute them: an id's border on a running sum would be crossed some ten times here."""
+    rows, vocab = 1000, 49_152
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn(rows, vocab, generator=generator)
+    waits = waiting(rows, vocab, seed=8)
+    nearly = logits * (1 + 1e-6 * torch.randn(rows, vocab, generator=generator))
+    changed = race(logits.softmax(-1), waits) != race(nearly.softmax(-1), waits)
+    assert changed.sum() <= 1
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
     generator = torch.Generator().manual_seed(2)
     weights = torch.randn(33, 3001, generator=generator).softmax(-1)
-    uniforms = torch.rand(33, generator=generator, dtype=torch.float64)
-    together = invert_cdf(weights, uniforms).tolist()
-    alone = [invert_cdf(weights[i : i + 1], uniforms[i : i + 1]).item() for i in range(33)]
+    waits = waiting(33, 3001, seed=3)
+    together = race(weights, waits).tolist()
+    alone = [race(weights[i : i + 1], waits[i : i + 1]).item() for i in range(33)]
     assert together == alone
 
 
