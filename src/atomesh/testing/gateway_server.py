@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 
@@ -17,6 +17,10 @@ from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.protocol.worker import ModelDescription
 from atomesh.testing.byte_tokenizer import ByteTokenizer
 from atomesh.testing.plain_chat_template import PlainChatTemplate
+
+if TYPE_CHECKING:
+    from atomesh.frontend.templates.chat_template import ChatTemplate
+    from atomesh.frontend.text.tokenizer import Tokenizer
 
 READY_S = 10.0
 
@@ -28,7 +32,7 @@ class _Template(PlainChatTemplate):
 
 def byte_text(_model: ModelDescription) -> TextSide:
     """Every token is a byte."""
-    return TextSide(ByteTokenizer(), _Template())
+    return TextSide(cast("Tokenizer", ByteTokenizer()), cast("ChatTemplate", _Template()))
 
 
 @dataclass(frozen=True, slots=True)

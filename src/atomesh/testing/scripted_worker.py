@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from atomesh.clock import MonotonicClock
+from atomesh.engine.core.batch import ScheduledBatch, StepResult
 from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
 from atomesh.engine.engine import Engine
 from atomesh.engine.token_plane import Identity
@@ -49,8 +51,18 @@ class PacedTokens:
         return (len(history) + choice) % VOCAB_SIZE
 
 
-def scripted_engine(next_token: NextToken, model: str = "scripted") -> Engine:
-    """64 blocks of 16 tokens, a vocabulary of 1,000, and no end-of-sequence token."""
+class SlowExecutor(ScriptedExecutor):
+    """Each step takes so long, whatever is in it."""
+
+    step_s = 0.0
+
+    def execute(self, batch: ScheduledBatch) -> StepResult:
+        time.sleep(self.step_s)
+        return super().execute(batch)
+
+
+def scripted_engine(next_token: NextToken, model: str = "scripted", step_s: float = 0.0) -> Engine:
+    """64 blocks of 16 tokens, a vocabulary of 1,000, no end-of-sequence token, `step_s` for each step."""
     description = ModelDescription(
         name=model,
         path="",
@@ -70,9 +82,9 @@ def scripted_engine(next_token: NextToken, model: str = "scripted") -> Engine:
         num_blocks=NUM_BLOCKS,
     )
     scheduler = Scheduler(config, BlockHasher(b"scripted", model, BLOCK_SIZE))
-    return Engine(
-        scheduler, ScriptedExecutor(next_token, NUM_BLOCKS, BLOCK_SIZE), MonotonicClock(), description
-    )
+    executor = SlowExecutor(next_token, NUM_BLOCKS, BLOCK_SIZE)
+    executor.step_s = step_s
+    return Engine(scheduler, executor, MonotonicClock(), description)
 
 
 @dataclass(frozen=True, slots=True)

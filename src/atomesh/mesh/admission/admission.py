@@ -20,6 +20,7 @@ from atomesh.mesh.admission.departures import Departures
 from atomesh.mesh.admission.fair_queue import FairQueue, Waiting
 from atomesh.mesh.admission.tenant import Tenant
 
+PROMISE = 0.75  # of the longest wait, which nobody is let in for who may have to be sent away after it
 Refusal = Literal["tenant_queue_full", "queue_full", "wait_too_long", "deadline", "pushed_out", "expired"]
 
 
@@ -149,12 +150,12 @@ class Admission:
                 f"deadline in {max(0.0, entry.deadline_at - now):.1f} s; allow more time, or try again later",
                 retry_after_s=ceil(wait_s),
             )
-        if wait_s > self._rules.max_wait_s:
+        if wait_s > PROMISE * self._rules.max_wait_s:
             self.refusals["wait_too_long"] += 1
             raise ServiceUnavailableError(
-                f"the server is overloaded: a new request would wait for about {wait_s:.0f} s, and may wait "
-                f"for {self._rules.max_wait_s:g} s; try again later",
-                retry_after_s=ceil(wait_s - self._rules.max_wait_s),
+                f"the server is overloaded: a new request would wait for about {wait_s:.0f} s, and the limit "
+                f"is {self._rules.max_wait_s:g} s; try again later",
+                retry_after_s=ceil(wait_s - PROMISE * self._rules.max_wait_s),
             )
 
     def _make_room(self, entry: Waiting, now: float) -> list[Dropped]:

@@ -3,7 +3,7 @@
 from math import exp
 
 MEMORY_S = 10.0
-LEAST_BUSY_S = 1.0
+LEAST_BUSY_S = 0.1
 
 
 class Departures:

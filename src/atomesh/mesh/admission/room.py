@@ -1,8 +1,8 @@
 """Whether some worker can begin with one more request now, instead of keeping it in a line of its own.
 
 A worker has room for a prompt while fewer prompt tokens lie before it than two steps compute, and for an
-answer while its batch and its KV pool have a place. What an engine does not say of itself is no bound, but a
-line of its own is. An idle worker always has room: what it cannot do, it refuses.
+answer while its batch and its KV pool have a place. Of an engine that does not say what its steps take, a
+line of its own says that it is full. An idle worker always has room: what it cannot do, it refuses.
 """
 
 from collections.abc import Sequence
@@ -35,18 +35,17 @@ def _has_prefill_room(worker: WorkerSnapshot) -> bool:
     budget = 0 if worker.description is None else worker.description.max_num_batched_tokens
     if _sequences(worker) == 0:
         return True
-    if worker.load.waiting >= MAX_WAITING:
-        return False
-    return budget <= 0 or worker.prefill_tokens < STEPS_AHEAD * budget
+    if budget == 0:
+        return worker.load.waiting < MAX_WAITING
+    return worker.prefill_tokens < STEPS_AHEAD * budget
 
 
 def _has_decode_room(worker: WorkerSnapshot, prompt_tokens: int, choices: int) -> bool:
     running, limit = _sequences(worker), _max_sequences(worker)
     if running == 0:
         return True
-    if worker.load.waiting >= MAX_WAITING or (limit > 0 and running + choices > limit):
-        return False
-    return _fits(worker, prompt_tokens)
+    has_place = running + choices <= limit if limit else worker.load.waiting < MAX_WAITING
+    return has_place and _fits(worker, prompt_tokens)
 
 
 def _fits(worker: WorkerSnapshot, prompt_tokens: int) -> bool:

@@ -64,10 +64,12 @@ def test_prompts_that_are_on_their_way_take_blocks_too() -> None:
     assert not has_room([worker(load=load, prefill_tokens=17)], 32, 1)
 
 
-def test_a_line_at_the_worker_is_never_made_longer() -> None:
+def test_where_an_engine_does_not_say_what_it_takes_its_own_line_does() -> None:
     unknown = worker_snapshot("w", load=LoadReport(running=100, waiting=3))
     assert has_room([unknown], 10_000, 10)
     assert not has_room([worker_snapshot("w", load=LoadReport(running=100, waiting=4))], 1, 1)
+    just_arrived = LoadReport(running=1, waiting=2, free_blocks=256, total_blocks=256)
+    assert has_room([worker(load=just_arrived)], 1, 1)  # who says so takes them all into its next step
 
 
 def test_apart_both_must_have_room() -> None:

@@ -206,3 +206,13 @@ def test_no_key_is_kept(tmp_path: Path) -> None:
     assert KEY not in kept
     assert "sk-flag-00001" not in kept
     assert digest_of(KEY.encode()) not in directory._seat_by_digest
+
+
+def test_the_example_of_the_page_is_what_is_read() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "tenants.md").read_text()
+    example = page.split("```toml\n")[1].split("```")[0]
+    for number, short in enumerate(("5f1c…", "9a0b…", "77fe…")):
+        example = example.replace(short, f"{number}" * 64)
+    research, support = parse(example)
+    assert (research.tenant.weight, research.tenant.priority_class) == (2.0, "high")
+    assert (support.tenant.name, len(support.key_digests)) == ("support", 2)
