@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from atomesh.mesh.cluster.registry import Commitment, Work, WorkerRegistry
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
@@ -21,6 +22,9 @@ from atomesh.protocol.block_hash import BlockHash
 from atomesh.protocol.frames import StepFrame
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
+
+if TYPE_CHECKING:
+    from atomesh.protocol.worker import LoadReport
 
 MODEL = "simulated"
 FIRST_TOKEN_ONLY = SamplingSpec(seed=0, max_tokens=1)
@@ -55,12 +59,14 @@ class SimulatedGateway:
         self._costs = CostModel()
         self._registry = WorkerRegistry(lambda _: None)
         self._workers: dict[str, SimulatedWorker] = {}
+        self._loads: dict[str, LoadReport] = {}
         self._open: dict[str, tuple[float, Commitment]] = {}
         self._num_arrived = 0
 
     def connect(self, worker: SimulatedWorker) -> None:
         description = worker.description
         self._workers[description.worker_id] = worker
+        self._loads[description.worker_id] = worker.scheduler.load()
         self._registry.expect(description.worker_id)
         self._registry.connected(description.worker_id, description, self._loop.now())
         self._costs.introduce(description.incarnation, description.model.name)
@@ -92,6 +98,7 @@ class SimulatedGateway:
 
     def _take_in(self, worker: SimulatedWorker, frame: StepFrame) -> None:
         now, incarnation = self._loop.now(), worker.description.incarnation
+        self._loads[worker.description.worker_id] = frame.load
         self._registry.heard(worker.description.worker_id, frame.load, now)
         self._index.hear(incarnation, frame.kv_events)
         if frame.sample is not None:
@@ -128,5 +135,5 @@ class SimulatedGateway:
 
     def _hear_of_all(self, now: float) -> None:
         """Heartbeats: none of these workers hangs, however long its steps are."""
-        for worker in self._registry.snapshot().workers:
-            self._registry.heard(worker.address, worker.load, now)
+        for address, load in self._loads.items():
+            self._registry.heard(address, load, now)
