@@ -10,13 +10,15 @@ MODEL ?=
 # Requests for benchmarks/placement.py: Mooncake's conversation trace, JSON lines.
 TRACE ?= ../shared/traces/conversation_trace.jsonl
 ARGS ?=
+# Virtual environment with vLLM for make vllm; made if missing, several GB.
+VLLM_ENV ?= ../vllm-env
 
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 TESTING := .venv/.testing
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: serve test setup lint format soak bench clean
+.PHONY: serve test setup lint format soak bench vllm clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -35,6 +37,9 @@ bench: $(TESTING)
 	$(BIN)/python benchmarks/kv_transfer.py --write docs/results.md
 	$(BIN)/python benchmarks/interference.py --write docs/results.md
 	$(BIN)/python benchmarks/placement.py --trace $(TRACE) --write docs/results.md
+
+vllm: $(TESTING)
+	$(BIN)/python tools/vllm_live.py --environment $(VLLM_ENV) $(ARGS)
 
 lint: $(TESTING)
 	$(BIN)/ruff check src tests benchmarks tools

@@ -26,6 +26,7 @@ from atomesh.testing.fake_vllm_server import FakeVllmServer
 
 MODEL = "lab/letters"
 PATIENCE_S = 10.0
+PAIR_ROLES: tuple[Role, ...] = ("prefill", "decode")
 FILES = LocalModel(MODEL, "/models/letters", "LlamaForCausalLM", 1000, (2,))
 
 
@@ -175,12 +176,12 @@ async def pair_of(kind: str) -> AsyncIterator[Sequence[HttpBench]]:
     hand_offs, rooms = HandOffs(), Rooms()
     async with AsyncExitStack() as stack:
         benches: list[HttpBench] = []
-        for role in ("prefill", "decode"):
+        for role in PAIR_ROLES:
             server: FakeEngineServer = (
                 FakeVllmServer(MODEL) if kind == "vllm" else FakeSglangServer(MODEL, role=role, rooms=rooms)
             )
             await stack.enter_async_context(server)
-            bench = HttpBench(server, kind, role, hand_offs)  # type: ignore[arg-type]  both are roles
+            bench = HttpBench(server, kind, role, hand_offs)
             await stack.enter_async_context(bench.running())
             benches.append(bench)
         yield benches

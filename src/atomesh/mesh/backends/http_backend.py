@@ -209,7 +209,7 @@ def foreign_layout(engine: str, model: str) -> KVLayout:
         model=model,
         weights="",
         dtype="",
-        block_size=0,
+        block_size=1,
         num_layers=0,
         num_kv_heads=0,
         head_dim=0,

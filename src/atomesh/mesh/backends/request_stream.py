@@ -14,6 +14,10 @@ MAX_UNREAD_BYTES = 16 * 2**20
 _TOKEN_BYTES = 112  # what a token, and each of its logprobs, roughly takes in memory
 
 
+class UnreadAnswerError(EngineError):
+    """Its reader was too slow."""
+
+
 class RequestStream:
     """Holds what its reader has not yet taken, up to MAX_UNREAD_STEPS or about MAX_UNREAD_BYTES of tokens."""
 
@@ -54,7 +58,7 @@ class RequestStream:
         if self.is_over or not self._is_too_full():
             return True
         self.fail(
-            EngineError(
+            UnreadAnswerError(
                 f"the answer was given up: {len(self._steps)} steps of it lie unread, about "
                 f"{self._unread_bytes >> 20} MiB; the limits are {MAX_UNREAD_STEPS} steps and "
                 f"{MAX_UNREAD_BYTES >> 20} MiB: read faster, or ask for fewer choices or logprobs"

@@ -25,6 +25,7 @@ from atomesh.protocol.generation import DecodeLeg, GenerationRequest, KVSource, 
 from atomesh.protocol.worker import LoadReport, ModelDescription, WorkerDescription
 
 PATH = "/generate"
+LEAST_BLOCK = 16  # its own blocks are mostly of one token, which would make an index as long as all prompts
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class SglangBackend(HttpBackend):
         served_models = await self.list_models()
         max_model_len = info.context_length or served_models[0].max_model_len
         found = await self.find_files(info.tokenizer_path or "", info.model_path)
-        self._block_size = info.page_size or 1
+        self._block_size = max(info.page_size or 1, LEAST_BLOCK)
         self._num_blocks = (info.max_total_num_tokens or 0) // self._block_size
         served = info.served_model_name or info.model_path
         name = found.name if served.startswith(("/", ".")) else served

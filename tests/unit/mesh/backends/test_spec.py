@@ -1,0 +1,50 @@
+import pytest
+
+from atomesh.errors import ConfigurationError
+from atomesh.mesh.backends.spec import BackendSpec, parse_backend
+
+VARIABLES = {"LAB_KEY": "sk-lab"}
+
+
+def parse(text: str) -> BackendSpec:
+    return parse_backend(text, VARIABLES.get)
+
+
+def test_all_of_it() -> None:
+    text = "https://lab.example:8443/v1/,kind=sglang,role=prefill,model=/m/x.gguf,key-env=LAB_KEY,bootstrap-port=9"
+
+    assert parse(text) == BackendSpec(
+        "https://lab.example:8443", "sglang", "prefill", "/m/x.gguf", "sk-lab", bootstrap_port=9
+    )
+
+
+def test_little_of_it() -> None:
+    assert parse("http://[::1]:8000,kind=vllm") == BackendSpec("http://[::1]:8000", "vllm")
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "sk-lab" not in repr(parse("http://h,kind=openai,key-env=LAB_KEY"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("http://h", "kind=vllm|sglang|openai"),
+        ("http://h,kind=llama", "'llama'"),
+        ("http://h,kind=vllm,role=parked", "role=prefill|decode|unified"),
+        ("http://h,kind=openai,role=decode", "unified"),
+        ("ftp://h,kind=vllm", "http://HOST:PORT"),
+        ("h:8000,kind=vllm", "http://HOST:PORT"),
+        ("http://h:99999,kind=vllm", "http://HOST:PORT"),
+        ("http://u:secret@h,kind=vllm", "environment variable"),
+        ("http://h,kind=vllm,key-env=NONE", "'NONE' holds no key"),
+        ("http://h,kind=vllm,port=9", "'port=9'"),
+        ("http://h,kind=sglang,bootstrap-port=0", "between 1 and 65535"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy(text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(text)
+
+    assert words in caught.value.message
+    assert "secret" not in caught.value.message
