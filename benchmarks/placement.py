@@ -9,10 +9,12 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from placement_report import PolicyFound, Report, Setting
+from placement_report import PolicyFound, Report, SeedCheck, Setting, best_other
 from results_page import write_section
 from revision import commit
 
@@ -20,7 +22,13 @@ from atomesh.bench.trace import MOONCAKE_BLOCK_TOKENS, read_trace
 from atomesh.errors import AtomeshError
 from atomesh.mesh.placement.policies.registry import POLICIES
 from atomesh.planner.simulator.latency_model import COSTS, DEFAULT_COST, find_costs
-from atomesh.planner.simulator.simulated_cluster import IDEAL, FleetSettings, find_policy_load, simulate
+from atomesh.planner.simulator.simulated_cluster import (
+    IDEAL,
+    KV_AWARE,
+    FleetSettings,
+    find_policy_load,
+    simulate,
+)
 from atomesh.planner.simulator.workload import Arrival, Workload, make_workload
 
 OWNER = "benchmarks/placement.py"
@@ -39,10 +47,11 @@ def main() -> None:
         seed=options.seed,
     )
     try:
-        workload = read_workload(options)
+        workload = read_workload(options, options.seed)
     except AtomeshError as error:
         sys.exit(f"{OWNER}: {error}")
     found = [measure_policy(policy, settings, workload, options) for policy in options.policies]
+    seeds = [] if options.no_find_load else options.check_seeds
     setting = Setting(
         commit=commit(),
         trace=options.trace.stem,
@@ -52,16 +61,16 @@ def main() -> None:
         cost=options.cost,
         load=options.load,
     )
-    report = Report(setting, found)
+    report = Report(setting, found, [check_seed(seed, settings, found, options) for seed in seeds])
     if options.write is not None:
         write_section(options.write, OWNER, report.as_markdown())
     print(json.dumps(report.as_json(), indent=2) if options.json else report.as_markdown())
 
 
-def read_workload(options: argparse.Namespace) -> Workload:
+def read_workload(options: argparse.Namespace, seed: int) -> Workload:
     entries = read_trace(options.trace, options.requests)
     arrivals = [Arrival(entry.at_s, entry.input_tokens, entry.prefix_ids) for entry in entries]
-    return make_workload(arrivals, options.block_size, Random(options.seed))  # noqa: S311
+    return make_workload(arrivals, options.block_size, Random(seed))  # noqa: S311
 
 
 def measure_policy(
@@ -74,6 +83,17 @@ def measure_policy(
     max_load = None if options.no_find_load else find_policy_load(settings, workload, policy)
     note(f"{policy}: {speed:,.0f} requests/s simulated, {time.perf_counter() - started:.0f} s in all")
     return PolicyFound(policy, max_load, measures)
+
+
+def check_seed(
+    seed: int, settings: FleetSettings, found: Sequence[PolicyFound], options: argparse.Namespace
+) -> SeedCheck:
+    """Of kv_aware, the bound and the best of the others, as far as they were measured."""
+    workload, fleet = read_workload(options, seed), replace(settings, seed=seed)
+    wanted = (KV_AWARE, IDEAL, best_other(found))
+    policies = [one.policy for one in found if one.policy in wanted]
+    note(f"seed {seed}: {', '.join(policies)}")
+    return SeedCheck(seed, {policy: find_policy_load(fleet, workload, policy) for policy in policies})
 
 
 def note(text: str) -> None:
@@ -115,6 +135,13 @@ def parse_options() -> argparse.Namespace:
         "--no-find-load", action="store_true", help="leave out the highest load, which takes longest"
     )
     parser.add_argument("--seed", type=int, default=0, help="of arrivals within a tick, and of dice")
+    parser.add_argument(
+        "--check-seeds",
+        type=int,
+        nargs="*",
+        default=[1, 2],
+        help="for kv_aware, the bound and the best other",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     return parser.parse_args()

@@ -77,7 +77,7 @@ def test_the_page_says_what_load_each_policy_bears(trace: Path, tmp_path: Path) 
     page = tmp_path / "results.md"
     policies = ("--policies", "kv_aware", "round_robin", "ideal_shared_cache")
 
-    document = figures(trace, *policies, "--ttft-limit", "1.5", "--write", page)
+    document = figures(trace, *policies, "--ttft-limit", "1.5", "--check-seeds", "--write", page)
 
     loads = {one["policy"]: one["max_load"] for one in document["policies"]}
     assert loads["kv_aware"] > 0.9 * loads["ideal_shared_cache"]

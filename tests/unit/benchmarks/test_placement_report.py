@@ -1,6 +1,6 @@
 """What the report says of given figures."""
 
-from placement_report import PolicyFound, Report, Setting
+from placement_report import PolicyFound, Report, SeedCheck, Setting, best_other
 
 from atomesh.planner.simulator.measures import Measures
 from atomesh.planner.simulator.simulated_cluster import FleetSettings
@@ -29,18 +29,30 @@ def test_a_row_a_policy_in_the_order_of_the_runs() -> None:
     assert "95% of the requests have their first token within 5 s; all else is at load 0.9" in page
 
 
+POLICIES = [
+    found("kv_aware", 1.2, 0.3),
+    found("least_work", 1.0, 0.1),
+    found("random", 0.5, 0.1),
+    found("ideal_shared_cache", 1.25, 0.35),
+]
+
+
 def test_the_verdict_compares_with_the_bound_and_with_the_best_of_the_others() -> None:
-    policies = [
-        found("kv_aware", 1.2, 0.3),
-        found("least_work", 1.0, 0.1),
-        found("random", 0.5, 0.1),
-        found("ideal_shared_cache", 1.25, 0.35),
-    ]
+    page = Report(SETTING, POLICIES).as_markdown()
 
-    page = Report(SETTING, policies).as_markdown()
+    assert best_other(POLICIES) == "least_work"
+    assert "With seed 0: `kv_aware` bears 96% of the load of `ideal_shared_cache`" in page
+    assert "1.20 times that of `least_work`, the best of the other policies, which is more than noise" in page
 
-    assert "`kv_aware` bears 96% of the load of `ideal_shared_cache`" in page
-    assert "1.20 times that of `least_work`, the best of the other policies" in page
+
+def test_a_lead_that_another_seed_does_not_show_is_not_called_clear() -> None:
+    other = SeedCheck(7, {"kv_aware": 1.04, "least_work": 1.0, "ideal_shared_cache": 1.04})
+
+    page = Report(SETTING, POLICIES, [other]).as_markdown()
+
+    assert "With seed 0, 7: `kv_aware` bears 96%, 100% of the load" in page
+    assert "1.20, 1.04 times that of `least_work`" in page
+    assert "which is not clearly more than noise" in page
 
 
 def test_without_loads_there_is_no_verdict() -> None:
