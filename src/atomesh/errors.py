@@ -15,6 +15,7 @@
     ├── UnsupportedMediaTypeError     415 unsupported_media_type
     ├── RateLimitError                429 rate_limit_exceeded, with Retry-After
     ├── EngineError                   500 server_error
+    │   └── FatalRequestError         500 server_error, with x-should-retry: false
     ├── UnsupportedFeatureError       501 not_implemented
     ├── ServiceUnavailableError       503 service_unavailable_error, with Retry-After
     └── DeadlineExceededError         504 deadline_exceeded
@@ -126,6 +127,10 @@ class RateLimitError(AtomeshError):
 
 class EngineError(AtomeshError):
     """The engine failed on this request; the engine itself goes on."""
+
+
+class FatalRequestError(EngineError):
+    """Workers died of this request, for all that one can know: it is not to be sent again."""
 
 
 class UnsupportedFeatureError(AtomeshError):

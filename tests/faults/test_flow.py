@@ -356,7 +356,7 @@ def test_c11_only_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         p, d, third = puppet("prefill"), puppet("decode"), puppet("decode", 1)
         async with puppet_mesh(tmp_path, p, d, third) as made:
-            asked = made.asking()
+            asked = made.asking(prompt=[9, 9])
             for _ in range(2):
                 await until(lambda: any(one.submits for one in (p, d, third)))
                 [holder] = [one for one in (p, d, third) if one.submits]

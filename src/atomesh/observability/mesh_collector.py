@@ -18,6 +18,9 @@ class MeshReading:
     migrations: Mapping[str, int]
     tickets_minted: int
     tickets_open: int
+    retries_refused: int = 0
+    prompts_barred: int = 0
+    barred_refused: int = 0
 
 
 class MeshCollector(Collector):
@@ -32,6 +35,15 @@ class MeshCollector(Collector):
         yield workers
         yield _by_model("atomesh_retries", "Requests sent once more before a token.", reading.retries)
         yield _by_model("atomesh_migrations", "Answers that went on elsewhere.", reading.migrations)
+        yield CounterMetricFamily(
+            "atomesh_retries_refused", "Retries beyond the retry budget.", value=reading.retries_refused
+        )
+        yield CounterMetricFamily(
+            "atomesh_prompts_quarantined", "Prompts that workers died of.", value=reading.prompts_barred
+        )
+        yield CounterMetricFamily(
+            "atomesh_quarantine_refusals", "Requests with such a prompt.", value=reading.barred_refused
+        )
         yield CounterMetricFamily("atomesh_tickets_minted", "Hand-offs begun.", value=reading.tickets_minted)
         yield GaugeMetricFamily(
             "atomesh_tickets_open", "Hand-offs of requests that are not over.", value=reading.tickets_open

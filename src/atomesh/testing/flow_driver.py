@@ -8,6 +8,7 @@ from atomesh.mesh.request_flow.steps import (
     Abort,
     Action,
     Arrived,
+    Bar,
     Emit,
     Event,
     Flow,
@@ -22,7 +23,7 @@ from atomesh.mesh.request_flow.steps import (
     SendLeg,
     Wait,
 )
-from atomesh.protocol.generation import TokenDelta
+from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.ticket import Ticket
 from atomesh.protocol.worker import Role
 from atomesh.testing.mesh_snapshots import MODEL, cluster, worker_snapshot
@@ -44,6 +45,7 @@ class FlowDriver:
     aborted: list[SendLeg] = field(default_factory=list)
     emitted: list[TokenDelta] = field(default_factory=list)
     tickets: list[Ticket] = field(default_factory=list)
+    barred: list[GenerationRequest] = field(default_factory=list)
     waiting: Wait | None = None
     error: AtomeshError | None = None
 
@@ -54,7 +56,9 @@ class FlowDriver:
         """What the leg waited for brings."""
         self._go_on(Arrived(list(deltas)))
 
-    def fail(self, error: AtomeshError | None = None, leg: SendLeg | None = None) -> None:
+    def fail(
+        self, error: AtomeshError | None = None, leg: SendLeg | None = None, *, is_suspect: bool = True
+    ) -> None:
         """The leg waited for, or `leg`, fails: with the worker's `error`, or because the worker is lost."""
         if self.waiting is None:
             raise AssertionError("the flow waits for nothing")
@@ -63,7 +67,7 @@ class FlowDriver:
         if error is None:
             self.workers.remove(failed.worker.address)
         lost = ServiceUnavailableError("lost")
-        self._go_on(LegFailed(failed, error or lost, is_lost=error is None))
+        self._go_on(LegFailed(failed, error or lost, is_lost=error is None, is_suspect=is_suspect))
 
     @property
     def leg(self) -> SendLeg:
@@ -106,6 +110,8 @@ class FlowDriver:
             case SendLeg():
                 self.sent.append(action)
                 self.open_legs.append(action)
+            case Bar(request):
+                self.barred.append(request)
             case Emit(deltas):
                 self.emitted += deltas
             case Release(leg) | Abort(leg):

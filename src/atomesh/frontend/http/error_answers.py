@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from atomesh.errors import (
     AtomeshError,
+    FatalRequestError,
     InvalidRequestError,
     MethodNotAllowedError,
     NotFoundError,
@@ -38,6 +39,8 @@ def error_response(error: AtomeshError) -> Response:
     headers = {}
     if isinstance(error, ServiceUnavailableError | RateLimitError):
         headers["retry-after"] = str(error.retry_after_s)
+    if isinstance(error, FatalRequestError):
+        headers["x-should-retry"] = "false"
     return Response(encode_json(error_body(error)), error.status, headers, media_type="application/json")
 
 

@@ -1,9 +1,10 @@
 """What the gateway knows of its workers. The registry owns it; everyone else gets frozen snapshots."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from atomesh.mesh.cluster.breaker import CLOSED, Breaker
 from atomesh.mesh.cluster.snapshot import FRESH_S, ClusterSnapshot, WorkerSnapshot, WorkerState
 from atomesh.protocol.worker import PRESETS, LoadReport, RoleWeights, WorkerDescription
 
@@ -26,6 +27,8 @@ class _Worker:
     when_idle: Callable[[], None] | None = None
     prompts: "dict[Commitment, None]" = field(default_factory=dict)  # those to be computed, the oldest first
     computed_tokens: int | None = None  # by its last report; None before its first one
+    breaker: Breaker = CLOSED
+    legs: "dict[Commitment, None]" = field(default_factory=dict)  # sent, and not over
 
     @property
     def state(self) -> WorkerState:
@@ -52,13 +55,22 @@ class Work:
 
 
 class Commitment:
-    """One leg's share of a worker's work, from its dispatch until `end`."""
+    """One leg's share of a worker's work, from its dispatch until `end`.
+
+    `is_suspect`: its worker was lost, for all that one can know because of this leg.
+    """
 
     def __init__(self, worker: _Worker, work: Work) -> None:
+        self.is_suspect = False
+        self._has_answered = False
         self._worker = worker
         self._work = work
         self._tokens_left, self._quadratic_left = work.prefill_tokens, work.prefill_quadratic
         self._is_open = True
+        self._is_probe = worker.breaker.retry_at is not None
+        self._is_judged = False
+        if self._is_probe:
+            worker.breaker = replace(worker.breaker, probes=worker.breaker.probes + 1)
         worker.in_flight += 1
         worker.dispatched += 1
         worker.prefill_tokens += work.prefill_tokens
@@ -81,9 +93,35 @@ class Commitment:
         return num_tokens - done
 
     def prefilled(self) -> None:
-        """The leg's prompt has been answered; what is left of it is decode."""
+        """The leg's prompt has been answered; what is left of it is decode. Of a probe that is enough."""
         self._worker.prompts.pop(self, None)
         self._set_left(0, 0)
+        self._has_answered = True
+        if self._is_probe:
+            self.succeeded()
+
+    def sent(self) -> None:
+        """The worker has the leg: it is no mere expectation."""
+        self._worker.legs[self] = None
+
+    @property
+    def has_answered(self) -> bool:
+        return self._has_answered
+
+    def succeeded(self) -> None:
+        """The worker has done what it was asked."""
+        if self._may_judge():
+            self._worker.breaker = self._worker.breaker.succeeded()
+
+    def failed(self, now: float) -> None:
+        """It ended in a fault of the worker's."""
+        if self._may_judge():
+            self._worker.breaker = self._worker.breaker.failed(now)
+
+    def _may_judge(self) -> bool:
+        """Once; and what began before the breaker opened says nothing about the worker as it is now."""
+        was_judged, self._is_judged = self._is_judged, True
+        return not was_judged and self._is_probe == (self._worker.breaker.retry_at is not None)
 
     def _set_left(self, tokens: int, quadratic: int) -> None:
         self._worker.prefill_tokens -= self._tokens_left - tokens
@@ -95,11 +133,15 @@ class Commitment:
         if not self._is_open:
             return
         self._is_open = False
-        self.prefilled()
+        self._worker.prompts.pop(self, None)
+        self._worker.legs.pop(self, None)
+        self._set_left(0, 0)
         worker, work = self._worker, self._work
         worker.sequences -= work.sequences
         worker.decoding -= work.decoding
         worker.context_tokens -= work.context_tokens
+        if self._is_probe and worker.breaker.probes:
+            worker.breaker = replace(worker.breaker, probes=worker.breaker.probes - 1)
         worker.in_flight -= 1
         if worker.in_flight == 0 and worker.when_idle is not None:
             worker.when_idle()
@@ -173,6 +215,9 @@ class WorkerRegistry:
     def lost(self, address: str) -> None:
         if (worker := self._workers.get(address)) is not None and worker.is_connected:
             worker.is_connected, worker.load = False, LoadReport()
+            _suspect(worker.legs)
+            if worker.in_flight:  # one death is one fault, however many it takes along
+                worker.breaker = worker.breaker.failed(worker.heard_at)
             self.tell_change()
 
     def set_weights(self, address: str, weights: RoleWeights) -> None:
@@ -204,6 +249,12 @@ class WorkerRegistry:
         return ClusterSnapshot(tuple(_snap(address, worker) for address, worker in self._workers.items()))
 
 
+def _suspect(legs: Iterable[Commitment]) -> None:
+    """Of those that a lost worker had: the ones that it had not answered yet, where there are any."""
+    for leg in [leg for leg in legs if not leg.has_answered] or list(legs):
+        leg.is_suspect = True
+
+
 def _take_off_computed(worker: _Worker) -> None:
     """What a worker has computed since its last report is taken for that of the prompts sent there first.
 
@@ -233,4 +284,5 @@ def _snap(address: str, worker: _Worker) -> WorkerSnapshot:
         sequences=worker.sequences,
         decoding=worker.decoding,
         context_tokens=worker.context_tokens,
+        breaker=worker.breaker,
     )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from atomesh.mesh.cluster.breaker import CLOSED, Breaker
 from atomesh.protocol.kv_layout import KVLayout, difference
 from atomesh.protocol.worker import PRESETS, LoadReport, RoleWeights, WorkerDescription
 
@@ -34,6 +35,7 @@ class WorkerSnapshot:
     sequences: int = 0
     decoding: int = 0
     context_tokens: int = 0
+    breaker: Breaker = CLOSED
 
     @property
     def model_name(self) -> str | None:

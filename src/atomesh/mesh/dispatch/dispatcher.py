@@ -55,6 +55,7 @@ class Dispatcher:
         self.counts: Counter[str] = Counter()
         self.model = model
         self._registry = registry
+        self._clock = clock
         self._flow_rules = rules.flow
         self._shared = shared or share(secrets.token_bytes(32))
         observation = self._shared.observation
@@ -72,7 +73,7 @@ class Dispatcher:
         return self._placer.describe()
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
-        legs = Legs(self._registry, self._backends)
+        legs = Legs(self._registry, self._backends, self._clock)
         account = self._shared.explanations.open(request.request_id, self.model, request.n)
         drive = Drive(legs, self._decider, self._shared.office, self.counts, account)
         return drive.run(request_flow(request, self._flow_rules))

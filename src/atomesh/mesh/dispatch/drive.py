@@ -12,6 +12,7 @@ from atomesh.mesh.dispatch.tickets import TicketOffice
 from atomesh.mesh.request_flow.steps import (
     Abort,
     Action,
+    Bar,
     Emit,
     Event,
     Flow,
@@ -97,6 +98,8 @@ class Drive:
                 self._legs.release(leg)
             case Abort(leg):
                 self._legs.abort(leg)
+            case Bar(request):
+                self._decider.bar(request)
         return None
 
 

@@ -9,7 +9,7 @@ from atomesh.mesh.dispatch.watch import LegFollower, LegKind, LegWatcher, SentLe
 from atomesh.mesh.placement.placement import Placement, PrefillDecode
 from atomesh.mesh.request_flow.steps import Nowhere, Place, Placed, PlaceRest
 from atomesh.observability.tracing import Attribute, Tracing
-from atomesh.protocol.generation import TokenDelta
+from atomesh.protocol.generation import GenerationRequest, TokenDelta
 
 _NAMES: dict[LegKind, str] = {"whole": "generate", "prefill": "prefill leg", "decode": "decode leg"}
 
@@ -35,6 +35,9 @@ class TracedDecider:
             return found
         finally:
             span.end()
+
+    def bar(self, request: GenerationRequest) -> None:
+        self._inner.bar(request)
 
     def saw(self, account: Account, deltas: Sequence[TokenDelta]) -> None:
         self._inner.saw(account, deltas)

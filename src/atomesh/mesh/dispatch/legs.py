@@ -5,11 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from atomesh.clock import Clock, MonotonicClock
 from atomesh.errors import AtomeshError, EngineError
+from atomesh.mesh.backends.request_stream import UnreadAnswerError
 from atomesh.mesh.backends.worker_lost import WorkerLostError
+from atomesh.mesh.cluster.breaker import is_fault
 from atomesh.mesh.cluster.registry import Commitment, Work, WorkerRegistry
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.placement import Placement, Unified
+from atomesh.mesh.request_flow.relayed_flow import OtherLegFailedError
 from atomesh.mesh.request_flow.steps import Arrived, LegFailed, SendLeg
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 
@@ -49,6 +53,7 @@ class Backend(Protocol):
         ...
 
 
+_NOT_THE_WORKERS = (UnreadAnswerError, OtherLegFailedError)
 GRACE_S = 0.5  # a decode worker mostly notices by itself that its KV will not come, and sooner than we do
 
 
@@ -87,8 +92,12 @@ class _Expected:
 class Legs:
     """`close` aborts what is still open."""
 
-    def __init__(self, registry: WorkerRegistry, backends: Mapping[str, Backend]) -> None:
+    def __init__(
+        self, registry: WorkerRegistry, backends: Mapping[str, Backend], clock: Clock | None = None
+    ) -> None:
+        """`clock` is the one of the registry's times."""
         self._registry = registry
+        self._clock = clock or MonotonicClock()
         self._backends = backends
         self._open: dict[SendLeg, tuple[LegStream, Commitment]] = {}
         self._expected: _Expected | None = None
@@ -116,7 +125,10 @@ class Legs:
 
     def send(self, leg: SendLeg) -> None:
         stream = self._backend_of(leg.worker).submit(leg.request, leg.leg)
-        self._open[leg] = (stream, self._commit(leg))
+        commitment = self._commit(leg)
+        if not isinstance(stream, RemovedWorker):
+            commitment.sent()
+        self._open[leg] = (stream, commitment)
 
     async def next(self, leg: SendLeg, source: SendLeg | None) -> Arrived | LegFailed:
         """As `Wait` says."""
@@ -140,6 +152,7 @@ class Legs:
         if leg in self._open:
             stream, commitment = self._open.pop(leg)
             stream.release()
+            commitment.succeeded()
             commitment.end()
         if isinstance(leg.leg, PrefillLeg):
             self._end_expectation()
@@ -197,8 +210,12 @@ class Legs:
     def _failed(self, leg: SendLeg, error: AtomeshError, *, is_lost: bool) -> LegFailed:
         if isinstance(leg.leg, PrefillLeg):
             self.call_off()
-        self.release(leg)
-        return LegFailed(leg, error, is_lost)
+        stream, commitment = self._open.pop(leg)
+        if not is_lost and is_fault(error) and not isinstance(error, _NOT_THE_WORKERS):
+            commitment.failed(self._clock.now())
+        stream.release()
+        commitment.end()
+        return LegFailed(leg, error, is_lost, is_suspect=commitment.is_suspect or not is_lost)
 
 
 async def _comes(stream: LegStream, source: LegStream) -> bool:

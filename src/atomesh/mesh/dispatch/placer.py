@@ -92,6 +92,10 @@ class Placer:
 
     async def find(self, wanted: Place | PlaceRest) -> Placed | Nowhere:
         """Waits for silent workers if it must, PATIENCE_S at most; to leave meanwhile costs nothing."""
+        try:
+            self._let_in(wanted)
+        except AtomeshError as error:
+            return Nowhere(error)
         chains = None
         if len(request_of(wanted).prompt_token_ids) >= HASHED_IN_A_THREAD:
             workers = self._registry.snapshot().ready(self._model)
@@ -106,6 +110,24 @@ class Placer:
                     await changed.wait()
                     changed.clear()
         return Nowhere(answer.error) if isinstance(answer, Later) else answer
+
+    def bar(self, request: GenerationRequest) -> None:
+        """Its prompt is not tried again for a while."""
+        self._shared.quarantine.bar(request, self._clock.now())
+
+    def _let_in(self, wanted: Place | PlaceRest) -> None:
+        """Raises FatalRequestError for a barred prompt, ServiceUnavailableError for one retry too many."""
+        now, retries = self._clock.now(), self._shared.retries
+        if isinstance(wanted, PlaceRest):
+            return
+        if wanted.is_charged and not retries.try_spend(now):
+            raise ServiceUnavailableError(
+                "too many requests are being tried again; try again in a few seconds",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        if not wanted.excluded:
+            self._shared.quarantine.check(wanted.request, now)
+            retries.note_request(now)
 
     def ask(self, wanted: Place | PlaceRest, chains: Chains | None = None) -> Placed | Nowhere | Later:
         """`chains` are the prompt's, where they are known already."""

@@ -7,6 +7,8 @@ from atomesh.mesh.backends.knowledge import Knowledge
 from atomesh.mesh.dispatch.explanations import Errors, ExplanationStore
 from atomesh.mesh.dispatch.observation import NOTHING_OBSERVED, Observation
 from atomesh.mesh.dispatch.tickets import TicketOffice
+from atomesh.mesh.request_flow.quarantine import Quarantine
+from atomesh.mesh.request_flow.retry_budget import RetryBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class Shared:
     knowledge: Knowledge = field(default_factory=Knowledge)
     explanations: ExplanationStore = field(default_factory=ExplanationStore)
     observation: Observation = NOTHING_OBSERVED
+    retries: RetryBudget = field(default_factory=RetryBudget)
+    quarantine: Quarantine = field(default_factory=Quarantine)
 
 
 def share(secret: bytes, errors: Errors | None = None, observation: Observation = NOTHING_OBSERVED) -> Shared:

@@ -185,6 +185,9 @@ class Gateway:
             migrations={one.model: one.counts["migrations"] for one in dispatchers},
             tickets_minted=self._shared.office.minted,
             tickets_open=self._shared.office.num_open,
+            retries_refused=self._shared.retries.refused,
+            prompts_barred=self._shared.quarantine.barred,
+            barred_refused=self._shared.quarantine.refused,
         )
 
     def _relay_model(self, name: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from atomesh.mesh.cluster.breaker import Breaker
 from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, layout_difference
 from atomesh.protocol.frames import Inspected
 from atomesh.protocol.worker import ModelDescription, RoleWeights, nearest_role
@@ -46,8 +47,17 @@ def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot], now: fl
         "engine": None if told is None else _engine(told.model),
         "in_flight": worker.in_flight,
         "dispatched": worker.dispatched,
+        "breaker": _breaker(worker.breaker, now),
         "load": msgspec.structs.asdict(worker.load),
         "incompatible": _incompatible(worker, cluster),
+    }
+
+
+def _breaker(breaker: Breaker, now: float) -> dict[str, Any]:
+    return {
+        "state": breaker.state(now),
+        "faults": breaker.faults,
+        "retry_in_s": None if breaker.retry_at is None else round(max(breaker.retry_at - now, 0.0), 3),
     }
 
 

@@ -128,6 +128,8 @@ def _why_no_candidate(worker: WorkerSnapshot, inputs: PlacementInputs) -> str:
         return "has failed this request"
     if not (worker.weights.prefill or worker.weights.decode):
         return "parked: both weights are 0"
+    if not worker.breaker.lets_through(inputs.now):
+        return worker.breaker.why_not(inputs.now)
     return f"silent for {inputs.now - worker.heard_at:.1f} s"
 
 

@@ -63,15 +63,22 @@ class Candidates:
 def candidates(
     model: str, cluster: ClusterSnapshot, now: float, excluded: Collection[str] = ()
 ) -> Candidates:
-    """The ready workers that are not excluded, by incarnation, and not parked with both weights at 0.
+    """The ready workers that are not excluded, by incarnation, not parked with both weights at 0, and whose
+    circuit breakers let something through.
 
     Raises ServiceUnavailableError when there is none.
     """
-    ready = tuple(
+    able = [
         worker
         for worker in cluster.ready(model)
         if worker.incarnation not in excluded and (worker.weights.prefill or worker.weights.decode)
-    )
+    ]
+    ready = tuple(worker for worker in able if worker.breaker.lets_through(now))
+    if able and not ready:
+        raise ServiceUnavailableError(
+            f"every worker that could serve {model!r} has failed again and again; try again in a few seconds",
+            retry_after_s=RETRY_AFTER_S,
+        )
     if not ready:
         raise ServiceUnavailableError(
             f"no worker is ready to serve {model!r} yet; try again in a few seconds",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import Literal
 
-from atomesh.errors import EngineError
+from atomesh.errors import EngineError, FatalRequestError
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.placement import Placement, PrefillDecode, Rest, Unified
 from atomesh.mesh.request_flow.answer import Answer
@@ -25,6 +25,7 @@ from atomesh.mesh.request_flow.retry import Failures
 from atomesh.mesh.request_flow.steps import (
     Abort,
     Arrived,
+    Bar,
     Emit,
     Event,
     Flow,
@@ -56,8 +57,13 @@ def request_flow(request: GenerationRequest, rules: FlowRules) -> Flow[None]:
     while not answer.is_over:
         placement = yield from _place(answer, failures)
         failure = yield from _serve(answer, placement, rules)
-        if failure is not None:
+        if failure is None:
+            continue
+        try:
             failures.note(failure, answer)
+        except FatalRequestError:
+            yield Bar(request)
+            raise
 
 
 def unified_flow(answer: Answer, worker: WorkerSnapshot, path: ServingPath) -> Flow[LegFailed | None]:
@@ -147,7 +153,8 @@ def _place(answer: Answer, failures: Failures) -> Flow[Placement]:
         rest = Rest(like, answer.num_tokens, choices, answer.request)
         event = yield PlaceRest(rest, failures.excluded)
     else:
-        event = yield Place(answer.request, failures.excluded)
+        is_charged = failures.last is not None and not failures.last.is_lost
+        event = yield Place(answer.request, failures.excluded, is_charged)
     match event:
         case Placed(placement):
             return placement

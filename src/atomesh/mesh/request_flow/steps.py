@@ -9,6 +9,7 @@
     Emit           None, once the client's side has taken it
     Release        None: the worker has nothing left to do for the leg
     Abort          None: the worker is told to forget the leg
+    Bar            None
 
 Whoever drives a flow aborts the legs that are still open when it ends, however it ends.
 """
@@ -26,10 +27,14 @@ from atomesh.protocol.ticket import Ticket
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Find workers for a whole request, none of them of the `excluded` incarnations."""
+    """Find workers for a whole request, none of them of the `excluded` incarnations.
+
+    `is_charged`: it was refused elsewhere, and is tried once more at the cost of the retry budget.
+    """
 
     request: GenerationRequest
     excluded: frozenset[str]
+    is_charged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,14 @@ class Abort:
     leg: SendLeg
 
 
-Action = Place | PlaceRest | Mint | SendLeg | Wait | Emit | Release | Abort
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The request is suspected of killing workers: its prompt is to touch none for a while."""
+
+    request: GenerationRequest
+
+
+Action = Place | PlaceRest | Mint | SendLeg | Wait | Emit | Release | Abort | Bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +123,14 @@ class LegFailed:
     """The worker's own error; with `is_lost` the worker itself is gone, and `error` says so.
 
     `is_refusal`: a leg of a hand-off, or of a move, was turned away before its first token.
+    `is_suspect`: for all that one can know, the worker was lost because of this leg.
     """
 
     leg: SendLeg
     error: AtomeshError
     is_lost: bool = False
     is_refusal: bool = False
+    is_suspect: bool = True
 
 
 Event = Placed | Nowhere | Minted | Arrived | LegFailed

@@ -114,7 +114,7 @@ def test_a_failed_leg_is_over(error: EngineError | WorkerLostError) -> None:
         world.legs.send(WHOLE)
         world.backends["p"].streams[0].fail(error)
         is_lost = isinstance(error, WorkerLostError)
-        assert await world.legs.next(WHOLE, None) == LegFailed(WHOLE, error, is_lost)
+        assert await world.legs.next(WHOLE, None) == LegFailed(WHOLE, error, is_lost, is_suspect=not is_lost)
         assert world.work("p") == (0, 0, 0)
         world.legs.close()
         assert world.backends["p"].left == [False]

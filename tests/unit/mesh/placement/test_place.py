@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from atomesh.errors import InvalidRequestError, ServiceUnavailableError
+from atomesh.mesh.cluster.breaker import Breaker
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.mesh.placement.costs import Costs, LinkCosts, StepCosts
@@ -230,3 +231,12 @@ def test_the_rest_of_an_answer_goes_where_its_prompt_lies() -> None:
 def test_nobody_is_nobody() -> None:
     with pytest.raises(ServiceUnavailableError):
         decide(worker_snapshot("a", state="lost"))
+
+
+def test_a_worker_whose_breaker_is_open_is_none_of_the_candidates() -> None:
+    breaker = Breaker(faults=5, retry_at=101.0)
+    decision = decide(worker_snapshot("a"), worker_snapshot("b", breaker=breaker), held={"b": 50}, now=100.2)
+    assert decision.explanation.rejected == (Rejection("b", "failed 5 times in a row: tried again in 0.8 s"),)
+    with pytest.raises(ServiceUnavailableError, match="failed again and again"):
+        decide(worker_snapshot("b", breaker=breaker), now=100.2)
+    assert chosen(worker_snapshot("b", breaker=breaker), now=101.0) == ["b"]

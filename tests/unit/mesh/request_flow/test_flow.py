@@ -1,8 +1,9 @@
 import pytest
 
-from atomesh.errors import EngineError, InvalidRequestError, ServiceUnavailableError
+from atomesh.errors import EngineError, FatalRequestError, InvalidRequestError, ServiceUnavailableError
 from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.mesh.request_flow.flow import FlowRules, request_flow
+from atomesh.mesh.request_flow.retry import MAX_DEATHS
 from atomesh.mesh.request_flow.steps import SendLeg
 from atomesh.protocol.generation import (
     DecodeLeg,
@@ -263,8 +264,19 @@ def test_a_request_touches_two_lost_workers_at_most() -> None:
     driver.fail()
     driver.arrive(first(driver, 9))
     driver.fail()
-    assert type(driver.error) is EngineError
+    assert type(driver.error) is FatalRequestError
     assert names(driver.sent) == ["u", "v"]
+    assert driver.barred == [driver.sent[0].request]
+
+
+def test_one_that_is_not_suspected_goes_on_until_too_many_have_died() -> None:
+    driver = begin(dict.fromkeys("uvwxyz", "unified"))
+    driver.arrive(first(driver, 9))
+    for _ in range(MAX_DEATHS):
+        driver.fail(is_suspect=False)
+    assert type(driver.error) is ServiceUnavailableError
+    assert names(driver.sent) == ["u", "v", "w", "x"]
+    assert driver.barred == []
 
 
 def test_a_frozen_source_of_kv_is_not_waited_for() -> None:
