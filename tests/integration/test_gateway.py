@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -172,12 +172,59 @@ def test_stopping_lets_the_running_answer_finish_and_takes_no_new_one(address: s
                 assert server.gateway.num_running == 1
                 server.gateway.stop()
                 assert server.gateway.num_running == 0
+                await refuses(server)
                 tokens.release()
                 text = (await stream.content.read()).decode()
             assert text.endswith("data: [DONE]\n\n")
             await server.task
             with pytest.raises(aiohttp.ClientConnectorError):
                 await server.get("/live")
+
+    run(scenario)
+
+
+async def refuses(server: Running) -> None:
+    """As a server does that finishes its last answers, on a kept connection as on new ones."""
+    large = {**PROMPT, "prompt": "x" * 500_000}
+    for method, path, body in (
+        ("POST", "/v1/completions", PROMPT),
+        ("POST", "/v1/completions", large),
+        ("GET", "/health", None),
+        ("GET", "/ready", None),
+        ("GET", "/v1/models", None),
+    ):
+        async with server.http.request(method, path, json=body) as answer:
+            assert (answer.status, answer.headers["connection"]) == (503, "close")
+            assert 1 <= int(answer.headers["retry-after"]) <= 120
+            assert "shutting down" in (await answer.json())["error"]["message"]
+    async with server.http.get("/live") as alive:
+        assert (alive.status, alive.headers["connection"]) == (200, "close")
+    assert (await server.get("/workers", ADMIN))[0] == 200
+
+
+async def health_until_refused(server: Running) -> AsyncIterator[int]:
+    with suppress(aiohttp.ClientConnectionError):
+        while True:
+            yield (await server.get("/health"))[0]
+
+
+def test_a_drain_is_over_when_its_time_is_although_requests_keep_coming(address: str) -> None:
+    async def scenario() -> None:
+        tokens = PacedTokens()
+        chosen = replace(options(address), drain_s=0.3)
+        async with scripted_worker(scripted_engine(tokens), address, SECRET), running(chosen) as server:
+            await server.until_ready()
+            tokens.pace()
+            tokens.allow(1)
+            async with server.http.post("/v1/completions", json=STREAM) as stream:
+                assert (await stream.content.readline()).startswith(b"data: ")
+                server.gateway.stop()
+                statuses = [status async for status in health_until_refused(server)]
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await stream.content.read()
+            assert set(statuses) == {503}
+            await server.task
+            tokens.release()
 
     run(scenario)
 

@@ -176,7 +176,7 @@ def test_a_killed_worker_is_an_error_frame_then_503_then_a_new_worker(server: Se
     os.kill(before["pid"], signal.SIGKILL)
     text, ended_well = stream.rest()
     assert "event: error" in text
-    assert json.loads(text.rpartition("data: ")[2])["error"]["code"] == 500
+    assert json.loads(text.rpartition("data: ")[2])["error"]["code"] == 503
     assert "[DONE]" not in text
     assert not ended_well
     refused = server.complete("Hello")
@@ -286,6 +286,33 @@ def test_sigterm_under_load_lets_the_answer_finish(model: Path, tmp_path: Path) 
         assert ended_well
         assert served.process.wait(30) == 0
         assert not any(is_alive(pid) for pid in children)
+
+
+def test_after_sigterm_all_who_come_hear_503_until_the_last_answer_is_over(
+    model: Path, tmp_path: Path
+) -> None:
+    with served_process(model, tmp_path, "--unified=1") as served:
+        wait_ready(served)
+        streams = [Stream(served, max_tokens=1000) for _ in range(4)]
+        for stream in streams:
+            stream.next_line()
+        served.process.send_signal(signal.SIGTERM)
+        with ThreadPoolExecutor(4) as threads:
+            rests = [threads.submit(stream.rest) for stream in streams]
+            heard: list[Answer] = []
+            while True:
+                try:
+                    answers = [served.complete("Hello"), served.request("GET", "/health")]
+                except OSError:
+                    break
+                heard += answers
+                time.sleep(0.1)
+            assert all(rest.done() for rest in rests)
+        told = {(answer.status, answer.headers["connection"]) for answer in heard}
+        assert told == {(503, "close")}
+        assert all(1 <= int(answer.headers["retry-after"]) <= 120 for answer in heard)
+        assert [rest.result()[0].rstrip().endswith("data: [DONE]") for rest in rests] == [True] * 4
+        assert served.process.wait(30) == 0
 
 
 def test_sigterm_ends_what_takes_too_long_with_an_error_frame(model: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from atomesh.mesh.dispatch.shared import share
 from atomesh.mesh.gateway.access import Access, AccessOptions
 from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, AdminRoutes
 from atomesh.mesh.gateway.cors import Cors
+from atomesh.mesh.gateway.drain import SHUTTING_DOWN, DrainLayer, RunningAnswers
 from atomesh.mesh.gateway.explain_routes import EXPLAIN_PREFIX, ExplainRoute
 from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.observability import Observability
@@ -41,7 +42,7 @@ from atomesh.protocol.worker import ModelDescription
 _log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/health", "/live", "/ready", "/ping", "/version", "/metrics")
-CUT_S = 3.0  # from the last error frame to the closed connection
+CUT_S = 3.0  # from the last frame to the closed connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +99,15 @@ class Gateway:
         for spec in options.engines:
             self._backends.join(make_backend(spec, context))
         tls = None if options.tls is None else server_context(options.tls)
-        self._server = HttpServer(self._make_app(), options.drain_s + CUT_S, tls)
+        self._answers = RunningAnswers()
+        self._server = HttpServer(self._make_app(), tls)
         self._stopping = asyncio.Event()
         self._abandoned = asyncio.Event()
 
     @property
     def num_running(self) -> int:
         """Requests that are being answered; 0 once told to stop."""
-        return 0 if self._stopping.is_set() else self._server.num_running
+        return 0 if self._stopping.is_set() else self._answers.num
 
     def stop(self) -> None:
         """Finish what runs, within `drain_s`; a second call ends it now. To be called in the event loop."""
@@ -135,25 +137,37 @@ class Gateway:
             self._models.close()
 
     async def _end(self) -> None:
-        """Once told to stop: refuse new requests, wait, and end with an error what is still running."""
+        """Once told to stop: refuse what comes, wait, close the door, and end what is still running."""
         await self._stopping.wait()
         for dispatcher in self._dispatchers:
             dispatcher.close()
         self._access.close()
-        self._server.stop()
-        try:
-            await asyncio.wait_for(self._abandoned.wait(), self._options.drain_s)
-        except TimeoutError:
-            _log.warning("requests still running after %s s are ended", self._options.drain_s)
+        self._answers.close()
+        await self._drain()
+        self._server.stop(within_s=CUT_S)
         while True:
-            self._backends.end_all("the server is shutting down; try again later")
+            self._backends.end_all(SHUTTING_DOWN)
             await asyncio.sleep(0.1)
+
+    async def _drain(self) -> None:
+        """Returns when the last answer has ended, the time is over, or nobody wants to wait any more."""
+        ends = [asyncio.create_task(end) for end in (self._answers.until_over(), self._abandoned.wait())]
+        try:
+            done, _ = await asyncio.wait(
+                ends, timeout=self._options.drain_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for end in ends:
+                end.cancel()
+        if not done:
+            _log.warning("requests still running after %s s are ended", self._options.drain_s)
 
     def _make_app(self) -> ASGIApp:
         options = self._options
         guarded_apart = (*ADMIN_PREFIXES, EXPLAIN_PREFIX)
         open_paths = (*OPEN_PATHS, *ADMIN_PATHS, *PROFILE_PATHS)
         layers = [
+            Middleware(DrainLayer, self._answers),
             self._access.guard(self._models, open_paths, guarded_apart),
             Middleware(TextRelay, self._texts, self._models, options.frontend),
         ]

@@ -22,8 +22,8 @@ def is_worth_saying(record: logging.LogRecord) -> bool:
 
 
 class HttpServer(uvicorn.Server):
-    def __init__(self, app: ASGIApp, shutdown_s: float, tls: ssl.SSLContext | None = None) -> None:
-        """`shutdown_s`: answers still running so long after `stop` are cut off. With `tls`, only HTTPS."""
+    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None = None) -> None:
+        """With `tls`, only HTTPS."""
         logging.getLogger("uvicorn.error").addFilter(is_worth_saying)
         super().__init__(
             uvicorn.Config(
@@ -34,24 +34,14 @@ class HttpServer(uvicorn.Server):
                 server_header=False,
                 backlog=BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=int(shutdown_s) + 1,
             )
         )
         self._tls = tls
 
-    def stop(self, within_s: float | None = None) -> None:
-        """Take no new connections, finish the open ones, and let `run_on` return.
-
-        `within_s`: no longer than this, whatever was said at the start.
-        """
-        if within_s is not None:
-            self.config.timeout_graceful_shutdown = int(within_s)
+    def stop(self, within_s: float) -> None:
+        """Take no new connections, cut off what is still running after `within_s`, let `run_on` return."""
+        self.config.timeout_graceful_shutdown = int(within_s)
         self.should_exit = True
-
-    @property
-    def num_running(self) -> int:
-        """Requests that are being answered."""
-        return len(self.server_state.tasks)
 
     async def run_on(self, listener: socket.socket) -> None:
         self.config.load()
