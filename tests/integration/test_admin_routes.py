@@ -140,7 +140,9 @@ ROUTES = [
 def test_none_opens_without_the_admin_token(tmp_path: Path) -> None:
     async def scenario() -> None:
         one = puppet(tmp_path, "unified")
-        async with mesh(tmp_path, one, enable_faults=True, access=AccessOptions(TenantOptions(("key",)))) as made:
+        async with mesh(
+            tmp_path, one, enable_faults=True, access=AccessOptions(TenantOptions(("key",)))
+        ) as made:
             for method, path in ROUTES:
                 assert (await made.ask(method, path, {}, {}))[0] == 401
                 assert (await made.ask(method, path, {}, {"authorization": "Bearer key"}))[0] == 403
@@ -221,6 +223,10 @@ BAD_ROLES: dict[str, object] = {
     "too much": {"weights": {"prefill": 1.0, "decode": 1e9}},
     "no object": [1, 2],
 }
+HALF_WEIGHTS: dict[str, dict[str, float | None]] = {
+    "weights.prefill": {"decode": 1.0},
+    "weights.decode": {"prefill": 1.0, "decode": None},
+}
 
 
 def test_what_is_no_role_is_refused(tmp_path: Path) -> None:
@@ -230,6 +236,10 @@ def test_what_is_no_role_is_refused(tmp_path: Path) -> None:
             for body in BAD_ROLES.values():
                 status, answer = await made.ask("POST", "/workers/unified-0/role", body)
                 assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+            for missing, weights in (("weights.prefill", {}), *HALF_WEIGHTS.items()):
+                status, answer = await made.ask("POST", "/workers/unified-0/role", {"weights": weights})
+                assert (status, answer["error"]["param"]) == (400, missing)
+                assert f"{missing} is missing" in answer["error"]["message"]
             assert (await made.ask("POST", "/workers/nobody/role", {"role": "prefill"}))[0] == 404
             long = {"role": "prefill", "padding": "x" * 100_000}
             assert (await made.ask("POST", "/workers/unified-0/role", long))[0] == 413

@@ -13,26 +13,34 @@ MAX_WEIGHT = 1000.0
 B = TypeVar("B", bound=msgspec.Struct)
 
 
+class BothWeights(msgspec.Struct, frozen=True):
+    """As RoleWeights, without defaults: half a change would be another role than was meant."""
+
+    prefill: float | None = None
+    decode: float | None = None
+
+    def checked(self) -> RoleWeights:
+        """Raises InvalidRequestError that names the weight which is missing or out of range."""
+        return RoleWeights(
+            prefill=_checked_weight("prefill", self.prefill), decode=_checked_weight("decode", self.decode)
+        )
+
+
 class RoleChange(msgspec.Struct, frozen=True):
     """A preset's name, or both weights."""
 
     role: Role | None = None
-    weights: RoleWeights | None = None
+    weights: BothWeights | None = None
 
     def chosen(self) -> RoleWeights:
-        """Raises InvalidRequestError unless exactly one of the two is given, in range."""
-        if (self.role is None) == (self.weights is None):
-            raise InvalidRequestError('send either {"role": …} or {"weights": {"prefill": …, "decode": …}}')
+        """Raises InvalidRequestError unless exactly one of the two is given, whole and in range."""
+        if self.role is not None and self.weights is not None:
+            raise InvalidRequestError("role and weights exclude each other; send one of them", param="role")
+        if self.weights is not None:
+            return self.weights.checked()
         if self.role is not None:
             return PRESETS[self.role]
-        weights = self.weights or RoleWeights()
-        for name in ("prefill", "decode"):
-            if not 0.0 <= getattr(weights, name) <= MAX_WEIGHT:
-                raise InvalidRequestError(
-                    f"weights.{name} is {getattr(weights, name)}; it must lie in [0, {MAX_WEIGHT:g}]",
-                    param=f"weights.{name}",
-                )
-        return weights
+        raise InvalidRequestError('send either {"role": …} or {"weights": {"prefill": …, "decode": …}}')
 
 
 class NewWorker(msgspec.Struct, frozen=True):
@@ -73,3 +81,15 @@ def read_flag(request: Request, name: str) -> bool:
     if text not in ("true", "false", "1", "0"):
         raise InvalidRequestError(f"{name} is {text[:50]!r}; write true or false", param=name)
     return text in ("true", "1")
+
+
+def _checked_weight(name: str, value: float | None) -> float:
+    if value is None:
+        raise InvalidRequestError(
+            f"weights.{name} is missing; send both prefill and decode", param=f"weights.{name}"
+        )
+    if not 0.0 <= value <= MAX_WEIGHT:
+        raise InvalidRequestError(
+            f"weights.{name} is {value}; it must lie in [0, {MAX_WEIGHT:g}]", param=f"weights.{name}"
+        )
+    return value
