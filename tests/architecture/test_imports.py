@@ -36,6 +36,7 @@ ROOMS: Mapping[str, set[str]] = {
     "llm": FACTS
     | {"engine", "frontend", "model_files", "prompt_progress", "request_output", "thread_policy"},
     "testing": FACTS | {"engine", "engine.core", "frontend", "kv_transfer", "mesh", "model_files"},
+    "__main__": {"cli"},
     "cli": FACTS
     | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"}
     | {"kv_transfer", "listening", "thread_policy"},

@@ -7,6 +7,7 @@ from atomesh import __version__
 from atomesh.byte_size import format_size
 from atomesh.cli.program import program_words
 from atomesh.cli.readiness import EngineFacts, ServedFacts
+from atomesh.cli.saying import answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,11 @@ class Ready:
 
 def print_starting(url: str, as_json: bool) -> None:
     if not as_json:
-        print(f"ATOMesh {__version__} starts on {url}", flush=True)
+        answer(f"ATOMesh {__version__} starts on {url}")
 
 
 def print_ready(ready: Ready, as_json: bool) -> None:
-    print(_json(ready) if as_json else _text(ready), flush=True)
+    answer(_json(ready) if as_json else _text(ready))
 
 
 def _json(ready: Ready) -> str:

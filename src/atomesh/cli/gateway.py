@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from atomesh.cli.flags import GATEWAY_DEFAULTS, PROCESS_DEFAULTS, GatewayFlags, 
 from atomesh.cli.local_models import find_local_model
 from atomesh.cli.process import announcer, die_with, log_to_stderr, on_stop_signals, run_async
 from atomesh.cli.readiness import ServerAddress
+from atomesh.cli.saying import say
 from atomesh.cli.secret_files import cluster_secret, read_or_make_secret, read_secret
 from atomesh.clock import MonotonicClock
 from atomesh.errors import ConfigurationError
@@ -101,8 +101,8 @@ def gateway(
         engines=engines,
         find_model=partial(find_local_model, home=environment.home()),
     )
-    say = announcer(_log, supervisor_pid)
-    run_async(lambda: _serve(options, gateway.chat_template, listener, say))
+    announce = announcer(_log, supervisor_pid)
+    run_async(lambda: _serve(options, gateway.chat_template, listener, announce))
     return 0
 
 
@@ -131,7 +131,7 @@ def check_template(path: Path | None) -> None:
 def warn_of_open_door(host: str, access: AccessOptions) -> None:
     warning = open_door_warning(host, access)
     if warning is not None:
-        print(f"atomesh: {warning}", file=sys.stderr)
+        say(f"atomesh: {warning}")
 
 
 def admin_token(path: Path | None, home: Path) -> str:
@@ -163,7 +163,10 @@ def drain_line(answers: int, drain_s: float) -> str:
 
 
 async def _serve(
-    options: GatewayOptions, chat_template: Path | None, listener: socket.socket, say: Callable[[str], None]
+    options: GatewayOptions,
+    chat_template: Path | None,
+    listener: socket.socket,
+    announce: Callable[[str], None],
 ) -> None:
     bound_host, bound_port = listener.getsockname()[:2]
     url = ServerAddress(bound_host, bound_port, is_tls=options.tls is not None).url
@@ -175,17 +178,17 @@ async def _serve(
             load_chat_template(checkpoint, chat_template),
             read_sampling_defaults(checkpoint),
         )
-        say(f"gateway is ready on {url}: {model.name}")
+        announce(f"gateway is ready on {url}: {model.name}")
         return text
 
     awaited = (*options.workers, *(spec.url for spec in options.engines))
-    say(f"gateway listens on {url} and waits for a worker at {', '.join(awaited)}")
+    announce(f"gateway listens on {url} and waits for a worker at {', '.join(awaited)}")
 
     gateway = Gateway(options, load_text, MonotonicClock())
 
     def stop() -> None:
         if gateway.num_running:
-            print(drain_line(gateway.num_running, options.drain_s), file=sys.stderr, flush=True)
+            say(drain_line(gateway.num_running, options.drain_s))
         gateway.stop()
 
     on_stop_signals(stop)

@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError, Parameter
 from atomesh import __version__
 from atomesh.cli.refusal_pipe import refuse
 from atomesh.cli.restart_policy import EX_CONFIG
+from atomesh.cli.saying import say
 from atomesh.errors import ConfigurationError
 
 COMMANDS = {
@@ -51,10 +52,10 @@ def main() -> None:
     except ConfigurationError as error:
         message = in_flags(error)
         if not refuse(message):
-            print(f"atomesh: {message}", file=sys.stderr)
+            say(f"atomesh: {message}")
         sys.exit(EX_CONFIG)
     except CycloptsError as error:
-        print(f"atomesh: {in_one_line(error)}", file=sys.stderr)
+        say(f"atomesh: {in_one_line(error)}")
         sys.exit(EX_USAGE)
     except KeyboardInterrupt:
         sys.exit(130)

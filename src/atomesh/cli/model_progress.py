@@ -3,6 +3,7 @@
 import sys
 from typing import TextIO
 
+from atomesh.cli.saying import write
 from atomesh.model_files.fetch import FetchProgress
 
 _WORDS = {
@@ -28,10 +29,9 @@ class ProgressLine:
         self._shown = (progress.stage, percent)
         megabytes = f"{progress.done_bytes / 1e6:.0f} of {progress.total_bytes / 1e6:.0f} MB"
         text = _WORDS[progress.stage] + ("" if progress.stage == "wait" else f" {percent:3d} % ({megabytes})")
-        self._sink.write(f"\r\033[K{text}" if self._in_place else f"{text}\n")
-        if self._in_place and progress.stage == "unpack" and percent == 100:
-            self._sink.write("\n")
-        self._sink.flush()
+        is_last = progress.stage == "unpack" and percent == 100
+        end = "\n" if is_last or not self._in_place else ""
+        write(f"\r\033[K{text}{end}" if self._in_place else text + end, self._sink)
 
 
 def show_progress() -> ProgressLine:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from atomesh.cli.saying import outlive_output, say
 from atomesh.observability.log_format import LogFormat, configure_logging
 
 T = TypeVar("T")
@@ -19,6 +20,7 @@ _PARENT_POLL_S = 0.5
 
 
 def log_to_stderr(level: str, log_format: LogFormat = "text") -> None:
+    outlive_output()
     configure_logging(level, log_format, sys.stderr)
 
 
@@ -26,7 +28,7 @@ def announcer(log: logging.Logger, supervisor_pid: int | None) -> Callable[[str]
     """Says a line to whoever started this process: on stderr to a person, at info to a supervisor's log."""
     if supervisor_pid is not None:
         return log.info
-    return lambda line: print(line, file=sys.stderr, flush=True)
+    return say
 
 
 def die_with(parent_pid: int | None) -> None:

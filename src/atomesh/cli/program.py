@@ -13,7 +13,7 @@ def program_words() -> str:
     """`atomesh` where the PATH leads to this very program, else its path from the current directory."""
     running = Path(sys.argv[0])
     if running.name != NAME or not running.is_file():  # python -m
-        return f"{shlex.quote(sys.executable)} -m atomesh.cli.main"
+        return f"{shlex.quote(sys.executable)} -m atomesh"
     found = shutil.which(NAME)
     if found is not None and Path(found).samefile(running):
         return NAME

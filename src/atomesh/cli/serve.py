@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from atomesh.cli.pools import Pools, Seat, choose_pools
 from atomesh.cli.process import log_to_stderr, on_stop_signals
 from atomesh.cli.readiness import ServerAddress, reachable_host, wait_until_ready
 from atomesh.cli.restart_policy import EX_CONFIG
+from atomesh.cli.saying import say
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.cli.socket_directory import socket_directory
 from atomesh.cli.supervisor import ChildSpec, Supervisor
@@ -201,7 +201,7 @@ async def _supervise(
     announcing.cancel()
     if failure is None:
         return 0
-    print(f"atomesh: {failure.words}", file=sys.stderr)
+    say(f"atomesh: {failure.words}")
     return EX_CONFIG if failure.status == EX_CONFIG else 1
 
 

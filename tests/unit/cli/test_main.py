@@ -1,5 +1,6 @@
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,8 @@ SAYS_DEFAULT = re.compile(
     r"\[default: |by default|without (either|any)|repeat for several|\[required\]", re.I
 )
 SAYS_UNIT = re.compile(
-    r"seconds|tokens|sequences|requests that wait|number of (workers|a core)|threads|port to|\bsize\b", re.IGNORECASE
+    r"seconds|tokens|sequences|requests that wait|number of (workers|a core)|threads|port to|\bsize\b",
+    re.IGNORECASE,
 )
 NUMBERS = {int, float, int | None, tuple[int, ...]}
 
@@ -212,7 +214,11 @@ BAD_WORDS: list[tuple[str, int, str]] = [
     ("gateway", 78, "nobody would answer: name a worker with --worker, or an engine with --backend"),
     ("gateway --backend=http://h", 78, "--backend 'http://h': kind is ''; write kind=vllm|sglang|openai"),
     ("gateway --worker=there", 78, "the address is 'there'; write HOST:PORT or unix:PATH"),
-    ("bake", 2, 'Unknown command "bake". Available commands: serve, chat, bench, models, explain, worker, gateway.'),
+    (
+        "bake",
+        2,
+        'Unknown command "bake". Available commands: serve, chat, bench, models, explain, worker, gateway.',
+    ),
 ]
 
 
@@ -234,3 +240,13 @@ def test_a_core_that_is_not_ours_is_refused(
     monkeypatch.setattr("atomesh.cli.worker.end_on_sigterm", lambda: None)
     assert run(monkeypatch, "worker", "--cores=100000") == 78
     assert capsys.readouterr().err.startswith("atomesh: --cores is 100000; it must be one of ")
+
+
+def test_the_package_runs_as_the_console_script_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "--version") == 0
+    by_name = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("atomesh", run_name="__main__")
+    assert (ended.value.code, capsys.readouterr().out) == (0, by_name)

@@ -36,4 +36,4 @@ def test_elsewhere_it_is_called_by_its_path_from_here(
 @pytest.mark.usefixtures("installed")
 def test_run_as_a_module_it_is_called_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/main.py"])
-    assert program_words() == f"{sys.executable} -m atomesh.cli.main"
+    assert program_words() == f"{sys.executable} -m atomesh"
