@@ -126,8 +126,8 @@ class GatewayFlags:
     log_requests: Annotated[bool, Parameter(negative=())] = False
     """Write a line to the log for each request: its ids, status, counts and times, never what it says."""
     otlp_endpoint: str | None = None
-    """Send traces of requests to this OpenTelemetry collector, such as http://127.0.0.1:4318. It needs
-    atomesh[otel]."""
+    """Send traces of requests to this OpenTelemetry collector, such as http://127.0.0.1:4318; by default none
+    are made. It needs atomesh[otel]."""
 
     def __post_init__(self) -> None:
         check_drain_timeout(self.drain_timeout)

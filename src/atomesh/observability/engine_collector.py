@@ -1,5 +1,6 @@
-"""The engine's own figures at scrape time: from its last load report, never from a counter kept beside it."""
+"""The engines' own figures at scrape time, from their last load reports."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,9 +8,21 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from atomesh.observability.metrics import ENGINE
+from atomesh.observability.running_totals import Counts, RunningTotals
 from atomesh.protocol.worker import LoadReport, ModelDescription
 
 _LABELS = ("model_name", "engine")
+_COUNTERS = {
+    "vllm:prefix_cache_queries": ("Prompt tokens looked up.", "prefix_cache_queries"),
+    "vllm:prefix_cache_hits": ("Prompt tokens found.", "prefix_cache_hits"),
+    "vllm:num_preemptions": ("Requests preempted.", "preemptions"),
+    "atomesh_engine_steps": ("Steps of the engine.", "steps"),
+    "atomesh_computed_prompt_tokens": ("Prompt tokens computed.", "prompt_tokens"),
+}
+_COUNTED_WORDS = {
+    "atomesh_kv_transfers": ("Hand-offs that ended.", "outcome", "kv_transfers"),
+    "atomesh_kv_refusals": ("Hand-offs refused.", "reason", "kv_refusals"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +41,14 @@ class EngineReading:
 class EngineCollector(Collector):
     def __init__(self, read: Callable[[], Sequence[EngineReading]]) -> None:
         self._read = read
+        self._totals: defaultdict[str, RunningTotals] = defaultdict(RunningTotals)
 
     def collect(self) -> Iterable[Metric]:
         readings = self._read()
         yield _gauge("vllm:num_requests_running", "Requests in the running batch.", readings, _running)
         yield _gauge("vllm:num_requests_waiting", "Requests waiting for the engine.", readings, _waiting)
         yield _gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", readings, kv_usage)
-        yield _counter("vllm:prefix_cache_queries", "Prompt tokens looked up.", readings, _queries)
-        yield _counter("vllm:prefix_cache_hits", "Prompt tokens found.", readings, _hits)
-        yield _counter("vllm:num_preemptions", "Requests preempted.", readings, _preemptions)
-        yield _counter("atomesh_engine_steps", "Steps of the engine.", readings, _steps)
-        yield _counter("atomesh_computed_prompt_tokens", "Prompt tokens computed.", readings, _computed)
+        yield from self._count(readings)
         yield _kv_blocks(readings)
         yield _of_workers(
             GaugeMetricFamily, "atomesh_kv_pool_blocks", "KV blocks there are.", readings, _total
@@ -57,10 +67,27 @@ class EngineCollector(Collector):
             readings,
             _imbalances,
         )
-        yield _by_word("atomesh_kv_transfers", "Hand-offs that ended.", "outcome", readings, _transfers)
-        yield _by_word("atomesh_kv_refusals", "Hand-offs refused.", "reason", readings, _refusals)
         yield _cache_config(readings)
-        yield _lora()
+        yield _lora(readings)
+
+    def _count(self, readings: Sequence[EngineReading]) -> Iterable[Metric]:
+        totals = {
+            reading.model_name: self._totals[reading.model_name].update(
+                {worker: _counts(load) for worker, load in reading.workers.items()}
+            )
+            for reading in readings
+        }
+        for name, (text, field) in _COUNTERS.items():
+            family = CounterMetricFamily(name, text, labels=_LABELS)
+            for model, counts in totals.items():
+                family.add_metric((model, ENGINE), counts.get(field, 0.0))
+            yield family
+        for name, (text, label, field) in _COUNTED_WORDS.items():
+            family = CounterMetricFamily(name, text, labels=("model_name", label))
+            for model, counts in totals.items():
+                for word, count in _words(counts, field):
+                    family.add_metric((model, word), count)
+            yield family
 
 
 def kv_usage(load: LoadReport) -> float:
@@ -78,26 +105,6 @@ def _waiting(load: LoadReport) -> float:
     return load.waiting
 
 
-def _queries(load: LoadReport) -> float:
-    return load.prefix_cache_queries
-
-
-def _hits(load: LoadReport) -> float:
-    return load.prefix_cache_hits
-
-
-def _preemptions(load: LoadReport) -> float:
-    return load.preemptions
-
-
-def _steps(load: LoadReport) -> float:
-    return load.steps
-
-
-def _computed(load: LoadReport) -> float:
-    return load.prompt_tokens
-
-
 def _total(load: LoadReport) -> float:
     return load.total_blocks
 
@@ -110,27 +117,10 @@ def _imbalances(load: LoadReport) -> float:
     return load.kv_imbalances
 
 
-def _transfers(load: LoadReport) -> Mapping[str, int]:
-    return load.kv_transfers
-
-
-def _refusals(load: LoadReport) -> Mapping[str, int]:
-    return load.kv_refusals
-
-
 def _gauge(
     name: str, text: str, readings: Sequence[EngineReading], value: Callable[[LoadReport], float]
 ) -> Metric:
     family = GaugeMetricFamily(name, text, labels=_LABELS)
-    for reading in readings:
-        family.add_metric((reading.model_name, ENGINE), value(reading.load))
-    return family
-
-
-def _counter(
-    name: str, text: str, readings: Sequence[EngineReading], value: Callable[[LoadReport], float]
-) -> Metric:
-    family = CounterMetricFamily(name, text, labels=_LABELS)
     for reading in readings:
         family.add_metric((reading.model_name, ENGINE), value(reading.load))
     return family
@@ -167,19 +157,21 @@ def _of_workers(
     return family
 
 
-def _by_word(
-    name: str,
-    text: str,
-    label: str,
-    readings: Sequence[EngineReading],
-    counts: Callable[[LoadReport], Mapping[str, int]],
-) -> Metric:
-    """One counter a word; the words are the engine's own, and few."""
-    family = CounterMetricFamily(name, text, labels=("model_name", label))
-    for reading in readings:
-        for word, count in counts(reading.load).items():
-            family.add_metric((reading.model_name, word), count)
-    return family
+def _counts(load: LoadReport) -> Counts:
+    """All that only grows within a worker's life; those by word as field/word."""
+    plain = {field: float(getattr(load, field)) for _, field in _COUNTERS.values()}
+    by_word = {
+        f"{field}/{word}": float(count)
+        for _, _, field in _COUNTED_WORDS.values()
+        for word, count in getattr(load, field).items()
+    }
+    return plain | by_word
+
+
+def _words(counts: Counts, field: str) -> Iterable[tuple[str, float]]:
+    """The words are the engine's own, and few."""
+    prefix = f"{field}/"
+    return sorted((name.removeprefix(prefix), n) for name, n in counts.items() if name.startswith(prefix))
 
 
 def _cache_config(readings: Sequence[EngineReading]) -> Metric:
@@ -192,8 +184,9 @@ def _cache_config(readings: Sequence[EngineReading]) -> Metric:
     return family
 
 
-def _lora() -> Metric:
-    labels = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
+def _lora(readings: Sequence[EngineReading]) -> Metric:
+    labels = (*_LABELS, "max_lora", "running_lora_adapters", "waiting_lora_adapters")
     family = GaugeMetricFamily("vllm:lora_requests_info", "Adapters in use; none are served.", labels=labels)
-    family.add_metric(("0", "", ""), 1.0)
+    for reading in readings:
+        family.add_metric((reading.model_name, ENGINE, "0", "", ""), 1.0)
     return family

@@ -1,7 +1,9 @@
 """Spans by OpenTelemetry: the one file that imports it."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -11,12 +13,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from atomesh import __version__
 from atomesh.observability.tracing import Attributes
 
 SERVICE = "atomesh"
 _NS = 1_000_000_000
 _SEND_S = 5.0  # to a collector, before its spans are dropped
+CLOSE_S = 3.0
 
 
 def otlp_exporter(url: str) -> SpanExporter:
@@ -67,11 +69,12 @@ class OtelTracing:
     """Implements `tracing.Tracing`. What waits to be sent is bounded, and dropped beyond that."""
 
     def __init__(self, exporter: SpanExporter, *, sends_at_once: bool = False) -> None:
-        resource = Resource({SERVICE_NAME: SERVICE, SERVICE_VERSION: __version__})
+        ours = version(SERVICE)
+        resource = Resource({SERVICE_NAME: SERVICE, SERVICE_VERSION: ours})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         make = SimpleSpanProcessor if sends_at_once else BatchSpanProcessor
         self._provider.add_span_processor(make(exporter))
-        self._tracer = self._provider.get_tracer(SERVICE, __version__)
+        self._tracer = self._provider.get_tracer(SERVICE, ours)
         self._propagator = TraceContextTextMapPropagator()
 
     @contextmanager
@@ -88,7 +91,10 @@ class OtelTracing:
         return OtelSpan(self._tracer, inner, _start_of(inner))
 
     def close(self) -> None:
-        self._provider.shutdown()
+        """Waits CLOSE_S at most: a collector that does not answer is not worth more."""
+        sending = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
+        sending.start()
+        sending.join(CLOSE_S)
 
 
 def _start_of(span: trace.Span) -> int:
