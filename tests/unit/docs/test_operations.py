@@ -65,7 +65,7 @@ def test_admin_routes_are_those_there_are() -> None:
     table = re.findall(r"^\| `(GET|POST|DELETE) (/[\w/{}]+)`", OPERATIONS, re.MULTILINE)
     declared = words("mesh/gateway")
 
-    assert len(table) == 8
+    assert len(table) == 9
     declared = declared.replace('EXPLAIN_PREFIX + "', '"/explain/')
     assert [path for _, path in table if f'"{path}"' not in declared] == []
 
