@@ -16,10 +16,11 @@ from atomesh.mesh.backends.atom import AtomBackend
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.dispatcher import Dispatcher
 from atomesh.protocol.address import parse_address
-from atomesh.protocol.frames import Answer, FrameDecoder, Submit, WorkerMessage, encode_frame
+from atomesh.protocol.frames import GatewayMessage, Submit, encode_message
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
-from atomesh.protocol.handshake import NONCE_BYTES, proof
 from atomesh.protocol.sampling import SamplingSpec
+from atomesh.protocol.sealed_channel import NONCE_BYTES
+from atomesh.protocol.token_channel import TOKEN_PLANE, gateway_channel
 from atomesh.testing.scripted_worker import (
     NUM_BLOCKS,
     PacedTokens,
@@ -287,7 +288,7 @@ def test_a_gateway_with_another_secret_is_refused_and_counted(address: str) -> N
     async def scenario(made: Mesh) -> None:
         async with gateway(made.scripted.address, secret=b"x" * 32) as (registry, _):
             refusals = made.scripted.worker.token_plane.refusals
-            await until(lambda: refusals["handshake"] >= 1)
+            await until(lambda: refusals["secret"] >= 1)
             assert registry.snapshot().workers[0].state == "connecting"
 
     run_in_mesh(address, scenario)
@@ -312,15 +313,14 @@ async def talk(address: str, *payloads: bytes) -> bytes:
             writer.close()
 
 
+GREETING = TOKEN_PLANE.magic + b"n" * NONCE_BYTES
 HOSTILE = {
-    "not a frame": b"GET / HTTP/1.1\r\n\r\n" + b"x" * 2000,
-    "announces 4 GiB": struct.pack("<I", 2**32 - 1) + b"x" * 100,
-    "announces 60 MiB and sends on": struct.pack("<I", 60 * 2**20) + b"x" * 4096,
-    "malformed msgpack": struct.pack("<I", 4) + b"\xc1\xc1\xc1\xc1",
-    "a request before the proof": encode_frame(Submit(request("r"))),
-    "a wrong proof": encode_frame(Answer(b"x" * 32, b"n" * NONCE_BYTES)),
-    "an empty proof and nonce": encode_frame(Answer(b"", b"")),
-    "many empty frames": struct.pack("<I", 0) * 300,
+    "not a greeting": b"GET / HTTP/1.1\r\n\r\n" + b"x" * 2000,
+    "announces 4 GiB": GREETING + struct.pack("<I", 2**32 - 1) + b"x" * 100,
+    "announces one byte": GREETING + struct.pack("<I", 1) + b"x" * 17,
+    "a request before the proof": GREETING + struct.pack("<I", 0) + encode_message(Submit(request("r"))),
+    "a wrong proof": GREETING + struct.pack("<I", 0) + b"x" * 16,
+    "many empty frames": GREETING + bytes(6000),
 }
 
 
@@ -334,43 +334,76 @@ def test_a_hostile_peer_is_refused_and_counted(address: str, payload: bytes) -> 
     run_in_mesh(address, scenario)
 
 
-async def handshake(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+class Spoken:
+    """A gateway's connection, spoken by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.channel = gateway_channel(SECRET, b"n" * NONCE_BYTES)
+        self.heard: list[object] = []
+
+    def frame(self, message: GatewayMessage) -> bytes:
+        return self.channel.seal(encode_message(message))
+
+    async def receive(self) -> None:
+        self.heard += self.channel.receive(await self.reader.read(10_000))
+
+    async def leave(self) -> None:
+        self.writer.close()
+        await self.writer.wait_closed()
+
+
+async def handshake(address: str) -> Spoken:
     parsed = parse_address(address)
     if address.startswith("unix:"):
-        reader, writer = await asyncio.open_unix_connection(parsed.path)
+        spoken = Spoken(*await asyncio.open_unix_connection(parsed.path))
     else:
-        reader, writer = await asyncio.open_connection(parsed.host, parsed.port)
-    decoder = FrameDecoder[WorkerMessage](WorkerMessage)
-    [challenge] = decoder.feed(await reader.read(1000))
-    writer.write(encode_frame(Answer(proof(SECRET, "gateway", challenge.nonce), b"n" * NONCE_BYTES)))
-    assert b"hello" in await reader.read(10_000)
-    return reader, writer
+        spoken = Spoken(*await asyncio.open_connection(parsed.host, parsed.port))
+    spoken.writer.write(spoken.channel.greeting)
+    await spoken.receive()
+    spoken.writer.write(spoken.channel.proof())
+    while not spoken.heard:
+        await spoken.receive()
+    return spoken
 
 
 def test_fuzzed_bytes_after_the_handshake_hurt_nobody_else(address: str) -> None:
     async def scenario(made: Mesh) -> None:
         rng = random.Random(7)
-        good = encode_frame(Submit(request("r", max_tokens=2)))
         for _ in range(60):
-            mangled = bytearray(good * 2)
+            spoken = await handshake(made.scripted.address)
+            good = spoken.frame(Submit(request("r", max_tokens=2)))
+            mangled = bytearray(good + spoken.frame(Submit(request("s", max_tokens=2))))
             for _ in range(rng.randint(1, 6)):
                 mangled[rng.randrange(len(mangled))] = rng.randrange(256)
             cut = rng.randint(1, len(mangled))
-            _, writer = await handshake(made.scripted.address)
-            writer.write(bytes(mangled[:cut]))
-            writer.close()
-            await writer.wait_closed()
+            spoken.writer.write(bytes(mangled[:cut]))
+            await spoken.leave()
         await until(lambda: is_idle(made))
+
+    run_in_mesh(address, scenario)
+
+
+@pytest.mark.parametrize("fault", ["mac", "message"])
+def test_meddling_after_the_handshake_ends_the_connection_and_is_counted(address: str, fault: str) -> None:
+    async def scenario(made: Mesh) -> None:
+        spoken = await handshake(made.scripted.address)
+        what = encode_message(Submit(request("r", max_tokens=1))) if fault == "mac" else b"\xc1"
+        spoken.writer.write(spoken.channel.seal(what) * 2)
+        async with asyncio.timeout(PATIENCE_S):
+            while await spoken.reader.read(10_000):
+                pass
+        assert made.scripted.worker.token_plane.refusals == {fault: 1}
+        await spoken.leave()
 
     run_in_mesh(address, scenario)
 
 
 def test_a_frame_cut_short_by_the_end_of_the_connection_is_no_request(address: str) -> None:
     async def scenario(made: Mesh) -> None:
-        _, writer = await handshake(made.scripted.address)
-        writer.write(encode_frame(Submit(request("r")))[:-1])
-        writer.close()
-        await writer.wait_closed()
+        spoken = await handshake(made.scripted.address)
+        spoken.writer.write(spoken.frame(Submit(request("r")))[:-1])
+        await spoken.leave()
         assert tokens_of(await collect(made.dispatcher, request("s"))) == [5, 6, 7, 8]
         assert made.scripted.engine.load().prompt_tokens == 5
 
@@ -380,18 +413,84 @@ def test_a_frame_cut_short_by_the_end_of_the_connection_is_no_request(address: s
 def test_a_duplicate_id_on_one_connection_is_an_error_of_the_second_alone(address: str) -> None:
     async def scenario(made: Mesh) -> None:
         made.tokens.pace()
-        reader, writer = await handshake(made.scripted.address)
-        frame = encode_frame(Submit(request("r", max_tokens=1)))
-        writer.write(frame + frame)
+        spoken = await handshake(made.scripted.address)
+        for _ in range(2):
+            spoken.writer.write(spoken.frame(Submit(request("r", max_tokens=1))))
         made.tokens.release()
-        decoder = FrameDecoder[WorkerMessage](WorkerMessage)
-        kinds: list[str | None] = []
+
+        def kinds() -> list[str]:
+            deltas = [delta for message in spoken.heard for delta in getattr(message, "deltas", [])]
+            return sorted(str(delta.finish_reason) for delta in deltas)
+
         async with asyncio.timeout(PATIENCE_S):
-            while len(kinds) < 2:
-                for message in decoder.feed(await reader.read(10_000)):
-                    kinds += [d.finish_reason for d in getattr(message, "deltas", [])]
-        assert sorted(map(str, kinds)) == ["error", "length"]
-        writer.close()
-        await writer.wait_closed()
+            while len(kinds()) < 2:
+                await spoken.receive()
+        assert kinds() == ["error", "length"]
+        await spoken.leave()
+
+    run_in_mesh(address, scenario)
+
+
+class Relay:
+    """One who passes on what gateway and worker say to each other, and then adds a frame of its own."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self.to_worker: asyncio.StreamWriter | None = None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        parsed = parse_address(self._worker)
+        if self._worker.startswith("unix:"):
+            others = await asyncio.open_unix_connection(parsed.path)
+        else:
+            others = await asyncio.open_connection(parsed.host, parsed.port)
+        self.to_worker = others[1]
+        await asyncio.gather(self._pass(reader, others[1]), self._pass(others[0], writer))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
+
+
+def test_a_relay_of_the_handshake_is_obeyed_in_nothing(address: str, tmp_path: Path) -> None:
+    async def scenario(made: Mesh) -> None:
+        relay = Relay(made.scripted.address)
+        server = await asyncio.start_unix_server(relay.serve, f"{tmp_path}/relay")
+        async with gateway(f"unix:{tmp_path}/relay") as (registry, _):
+            await until(lambda: bool(registry.snapshot().ready("scripted")))
+            assert relay.to_worker is not None
+            body = encode_message(Submit(request("stolen")))
+            relay.to_worker.write(struct.pack("<I", len(body)) + bytes(16) + body)
+            refusals = made.scripted.worker.token_plane.refusals
+            await until(lambda: refusals["mac"] == 1)
+            assert made.scripted.engine.load().prompt_tokens == 0
+        server.close()
+        await server.wait_closed()
+
+    run_in_mesh(address, scenario)
+
+
+def test_a_gateway_gets_past_three_hundred_who_say_nothing(address: str) -> None:
+    async def scenario(made: Mesh) -> None:
+        parsed = parse_address(made.scripted.address)
+        is_unix = made.scripted.address.startswith("unix:")
+        strangers = [
+            await (
+                asyncio.open_unix_connection(parsed.path)
+                if is_unix
+                else asyncio.open_connection(parsed.host, parsed.port)
+            )
+            for _ in range(300)
+        ]
+        async with gateway(made.scripted.address) as (registry, _), asyncio.timeout(5.0):
+            await until(lambda: bool(registry.snapshot().ready("scripted")))
+        assert made.scripted.worker.token_plane.refusals["crowd"] >= 300 - 128
+        for _, writer in strangers:
+            writer.close()
 
     run_in_mesh(address, scenario)

@@ -10,8 +10,6 @@ from atomesh.engine.worker import Worker, WorkerOptions
 from atomesh.protocol.address import parse_address
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.frames import (
-    Answer,
-    FrameDecoder,
     GatewayMessage,
     Hello,
     Inspect,
@@ -19,9 +17,10 @@ from atomesh.protocol.frames import (
     SetFault,
     SetRole,
     WorkerMessage,
-    encode_frame,
+    encode_message,
 )
-from atomesh.protocol.handshake import NONCE_BYTES, proof
+from atomesh.protocol.sealed_channel import NONCE_BYTES
+from atomesh.protocol.token_channel import gateway_channel
 from atomesh.protocol.worker import PRESETS, RoleWeights, WorkerDescription
 from atomesh.testing.scripted_worker import NUM_BLOCKS, PacedTokens, scripted_engine
 
@@ -34,21 +33,26 @@ class Gateway:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
+        self._channel = gateway_channel(SECRET, b"n" * NONCE_BYTES)
         self._heard: list[WorkerMessage] = []
 
     def say(self, message: GatewayMessage) -> None:
-        self._writer.write(encode_frame(message))
+        self._writer.write(self._channel.seal(encode_message(message)))
 
     async def hear(self) -> WorkerMessage:
         async with asyncio.timeout(PATIENCE_S):
             while not self._heard:
-                self._heard += self._decoder.feed(await self._reader.read(10_000))
+                await self._receive()
         return self._heard.pop(0)
 
+    async def _receive(self) -> None:
+        self._heard += self._channel.receive(await self._reader.read(10_000))
+
     async def greet(self) -> Hello:
-        challenge = await self.hear()
-        self.say(Answer(proof(SECRET, "gateway", challenge.nonce), b"n" * NONCE_BYTES))
+        self._writer.write(self._channel.greeting)
+        while not self._channel.is_keyed:
+            await self._receive()
+        self._writer.write(self._channel.proof())
         hello = await self.hear()
         assert isinstance(hello, Hello)
         return hello

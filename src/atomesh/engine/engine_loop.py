@@ -17,9 +17,10 @@ from atomesh.engine.news import EngineNews
 from atomesh.engine.roles import chunk_budget
 from atomesh.errors import AtomeshError, ServiceUnavailableError
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
-from atomesh.protocol.frames import FrameError, Heartbeat, Inspected, Profile, StepFrame, encode_frame
+from atomesh.protocol.frames import Heartbeat, Inspected, Profile, StepFrame, encode_message
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta, WireError
 from atomesh.protocol.kv_events import KVEvents
+from atomesh.protocol.sealed_channel import ChannelError
 from atomesh.protocol.step_trace import TraceLimits
 from atomesh.protocol.worker import LoadReport, RoleWeights
 
@@ -133,7 +134,7 @@ class EngineLoop:
         return self._thread.is_alive() and self.load.step_s < STALL_S
 
     def heartbeat(self) -> bytes:
-        return encode_frame(Heartbeat(self.load, self._told))
+        return encode_message(Heartbeat(self.load, self._told))
 
     def _run(self) -> None:
         try:
@@ -180,7 +181,7 @@ class EngineLoop:
         for outlet, own in frames.items():
             self._send(outlet, own, news if outlet in self._followers else None)
         if news.is_worth_telling:
-            data = encode_frame(_frame([], self._load, news))
+            data = encode_message(_frame([], self._load, news))
             for outlet in self._followers.difference(frames):
                 outlet.send(data)
         self._told = told
@@ -237,7 +238,7 @@ class EngineLoop:
     def _follow(self, outlet: Outlet) -> None:
         self._tell([])  # so that the snapshot is of the state after what everyone has heard
         for part in self._engine.kv_snapshot():
-            outlet.send(encode_frame(part))
+            outlet.send(encode_message(part))
         self._followers.add(outlet)
 
     def _drop(self, outlet: Outlet) -> None:
@@ -252,10 +253,10 @@ class EngineLoop:
 
     def _inspect(self, outlet: Outlet, query_id: int) -> None:
         books = self._engine.take_stock()
-        outlet.send(encode_frame(Inspected(query_id, books.total, books.states, books.owners)))
+        outlet.send(encode_message(Inspected(query_id, books.total, books.states, books.owners)))
 
     def _stop_trace(self, outlet: Outlet, query_id: int) -> None:
-        outlet.send(encode_frame(Profile(query_id, self._engine.recorder.stop())))
+        outlet.send(encode_message(Profile(query_id, self._engine.recorder.stop())))
 
     def _drain(self) -> None:
         self._is_draining = True
@@ -282,8 +283,8 @@ def _frame(deltas: list[TokenDelta], load: LoadReport, news: EngineNews | None) 
 def _step_frames(deltas: list[TokenDelta], load: LoadReport, news: EngineNews | None = None) -> list[bytes]:
     """One frame, or several when one would be too long; a delta too long by itself becomes an error."""
     try:
-        return [encode_frame(_frame(deltas, load, news))]
-    except FrameError as error:
+        return [encode_message(_frame(deltas, load, news))]
+    except ChannelError as error:
         if news is not None:
             return _step_frames([], load, news) + _step_frames(deltas, load)
         if len(deltas) > 1:
@@ -291,4 +292,4 @@ def _step_frames(deltas: list[TokenDelta], load: LoadReport, news: EngineNews | 
             return _step_frames(deltas[:middle], load) + _step_frames(deltas[middle:], load)
         wire = WireError("EngineError", f"the answer does not fit the token plane: {error}")
         lost = TokenDelta(request_id=deltas[0].request_id, finish_reason="error", error=wire)
-        return [encode_frame(StepFrame([lost], load))]
+        return [encode_message(StepFrame([lost], load))]

@@ -13,9 +13,10 @@ MAX_ENDED_LEGS = 4096
 
 
 class Outlet(Protocol):
-    """Where one gateway's frames go. `send` never blocks, never raises, and may be called from any thread."""
+    """Where one gateway's messages go, encoded. `send` never blocks, never raises, and may be called from any
+    thread."""
 
-    def send(self, data: bytes) -> None: ...
+    def send(self, body: bytes) -> None: ...
 
 
 @dataclass(slots=True)

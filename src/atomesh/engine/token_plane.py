@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 import socket
 from collections import Counter
 from dataclasses import dataclass
@@ -11,17 +10,12 @@ import msgspec
 
 from atomesh.clock import Clock
 from atomesh.engine.engine_loop import EngineLoop
-from atomesh.engine.gateway_connection import GatewayConnection
+from atomesh.engine.gateway_connection import GatewayConnection, HandshakeError
 from atomesh.errors import AtomeshError
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.frames import (
     Abort,
-    Answer,
-    Challenge,
-    FrameDecoder,
-    FrameError,
     GatewayMessage,
-    Hello,
     Inspect,
     ResetPrefixCache,
     SetFault,
@@ -29,22 +23,18 @@ from atomesh.protocol.frames import (
     StartProfile,
     StopProfile,
     Submit,
-    encode_frame,
 )
-from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
 from atomesh.protocol.kv_events import RequestKVSnapshot
+from atomesh.protocol.sealed_channel import ChannelError
 from atomesh.protocol.worker import RoleWeights, WorkerDescription, nearest_role
+from atomesh.sparse_log import SparseLog
 
 _log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 128
-MAX_ANSWER_BYTES = 1024
-HANDSHAKE_S = 5.0
+MAX_CONNECTIONS = 128  # of gateways that have proved themselves
+MAX_STRANGERS = 128  # who have not yet
+HANDSHAKE_S = 3.0
 HEARTBEAT_S = 0.25
-
-
-class HandshakeError(Exception):
-    """The peer did not prove that it knows the secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +44,9 @@ class Identity:
 
 
 class TokenPlaneServer:
-    """`refusals` counts the connections that were cut off, by reason: handshake, frame, full."""
+    """`refusals` counts the connections that were cut off, by reason: `full`, if MAX_CONNECTIONS gateways are
+    there; `crowd`, `timeout` and `handshake`, if a stranger was pushed out by the next, slow, or gone before
+    the proof; else ChannelError's fault."""
 
     def __init__(
         self, identity: Identity, engine_loop: EngineLoop, clock: Clock, faults: FaultPoints | None = None
@@ -66,6 +58,8 @@ class TokenPlaneServer:
         self._faults = faults or NoFaults()
         self._peers: set[GatewayConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[GatewayConnection, asyncio.Task[None]] = {}  # the oldest first
+        self._sparse_log = SparseLog(clock)
         self.refusals: Counter[str] = Counter()
 
     async def serve(self, listener: socket.socket) -> None:
@@ -75,6 +69,7 @@ class TokenPlaneServer:
             while True:
                 sock = await _accept(loop, listener)
                 self._welcome(sock, loop)
+                await asyncio.sleep(0)  # however many call, those who are here have their turn
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -102,45 +97,51 @@ class TokenPlaneServer:
         return not any(peer.has_unsent for peer in self._peers)
 
     def _welcome(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        if len(self._tasks) >= MAX_CONNECTIONS:
-            self._refuse("full", f"{MAX_CONNECTIONS} connections are open")
-            sock.close()
-            return
-        task = loop.create_task(self._attend(GatewayConnection(sock, loop, self._clock)))
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._push_out_the_oldest()
+        connection = GatewayConnection(sock, loop, self._clock, self._secret)
+        task = loop.create_task(self._attend(connection))
+        self._strangers[connection] = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _push_out_the_oldest(self) -> None:
+        """Who speaks at once has proved himself by the time that he would be the oldest."""
+        oldest = next(iter(self._strangers))
+        self._strangers.pop(oldest).cancel()
+        self._refuse("crowd", f"{MAX_STRANGERS} others have called since, and it has proved nothing")
 
     async def _attend(self, connection: GatewayConnection) -> None:
         """One connection's whole life."""
         try:
-            await asyncio.wait_for(self._shake_hands(connection), HANDSHAKE_S)
-            self._peers.add(connection)
+            await self._let_in(connection)
             await self._obey(connection)
-        except (HandshakeError, TimeoutError) as error:
-            self._refuse("handshake", str(error) or f"no answer within {HANDSHAKE_S} s")
-        except FrameError as error:
-            self._refuse("frame", str(error))
+        except HandshakeError as error:
+            self._refuse("handshake", str(error))
+        except TimeoutError:
+            self._refuse("timeout", f"it has proved nothing within {HANDSHAKE_S:g} s")
+        except ChannelError as error:
+            self._refuse(error.fault, str(error))
         except OSError as error:
             _log.debug("a gateway's connection broke: %s", error)
         finally:
+            self._strangers.pop(connection, None)
             self._peers.discard(connection)
             self._engine_loop.drop(connection)
             connection.close()
 
-    async def _shake_hands(self, connection: GatewayConnection) -> None:
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        connection.send(encode_frame(Challenge(nonce)))
-        answer = await _first_message(connection)
-        if not isinstance(answer, Answer) or not is_valid_proof(self._secret, "gateway", nonce, answer.proof):
-            raise HandshakeError("the gateway's proof is wrong: do both have the same secret?")
-        if len(answer.nonce) != NONCE_BYTES:
-            raise HandshakeError(f"the gateway's nonce has {len(answer.nonce)} bytes, not {NONCE_BYTES}")
-        connection.send(encode_frame(Hello(proof(self._secret, "worker", answer.nonce), self._worker)))
+    async def _let_in(self, connection: GatewayConnection) -> None:
+        await asyncio.wait_for(connection.meet(), HANDSHAKE_S)
+        self._strangers.pop(connection, None)
+        if len(self._peers) >= MAX_CONNECTIONS:
+            self._refuse("full", f"{MAX_CONNECTIONS} gateways are connected")
+            return
+        connection.introduce(self._worker)
+        self._peers.add(connection)
 
     async def _obey(self, connection: GatewayConnection) -> None:
-        decoder = FrameDecoder[GatewayMessage](GatewayMessage)
-        while data := await connection.receive():
-            for message in decoder.feed(data):
+        while connection in self._peers and (messages := await connection.receive()) is not None:
+            for message in messages:
                 self._carry_out(message, connection)
 
     def _carry_out(self, message: GatewayMessage, connection: GatewayConnection) -> None:
@@ -161,8 +162,6 @@ class TokenPlaneServer:
                 self._arm(point, count, argument)
             case StartProfile() | StopProfile():
                 self._profile(message, connection)
-            case Answer():
-                raise FrameError("the gateway answered twice")
 
     def _set_role(self, weights: RoleWeights) -> None:
         """Gateways that come later hear of it at their hello."""
@@ -188,7 +187,10 @@ class TokenPlaneServer:
 
     def _refuse(self, reason: str, detail: str) -> None:
         self.refusals[reason] += 1
-        _log.warning("refused a gateway (%s, %d so far): %s", reason, self.refusals[reason], detail)
+        left_out = self._sparse_log.admit()
+        if left_out is not None:
+            counts = (reason, self.refusals[reason], left_out)
+            _log.warning("refused a gateway (%s, %d so far; %d lines left out): %s", *counts, detail)
 
 
 async def _accept(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> socket.socket:
@@ -217,22 +219,3 @@ def _tune(sock: socket.socket) -> None:
     ):
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-
-async def _first_message(connection: GatewayConnection) -> GatewayMessage:
-    """The first message of a peer nobody knows yet, so that it may send no more than an answer needs."""
-    decoder = FrameDecoder[GatewayMessage](GatewayMessage)
-    received = 0
-    while received < MAX_ANSWER_BYTES:
-        data = await connection.receive()
-        if not data:
-            raise HandshakeError("the gateway left without an answer")
-        received += len(data)
-        if received > MAX_ANSWER_BYTES:
-            break
-        messages = decoder.feed(data)
-        if len(messages) == 1:
-            return messages[0]
-        if messages:
-            break
-    raise HandshakeError(f"more than one answer, or more than {MAX_ANSWER_BYTES} bytes")

@@ -1,5 +1,6 @@
 """What all connections of one transport share."""
 
+import logging
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
@@ -10,6 +11,9 @@ from atomesh.kv_transfer.pool_memory import PoolMemory
 from atomesh.kv_transfer.timers import Timers
 from atomesh.kv_transfer.transport import TransportEvent
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
+from atomesh.sparse_log import SparseLog
+
+log = logging.getLogger(__name__)
 
 # What is counted when it is refused: by a stranger before the hello, or by a peer after it.
 REFUSALS = (
@@ -42,6 +46,10 @@ class Plane:
     events: deque[TransportEvent] = field(default_factory=deque)
     refusals: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(REFUSALS, 0)))
     has_news: bool = False
+    sparse_log: SparseLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sparse_log = SparseLog(self.clock)
 
     def emit(self, event: TransportEvent) -> None:
         self.events.append(event)
@@ -51,6 +59,10 @@ class Plane:
         """One of REFUSALS; that is news too, though nothing is to be polled."""
         self.refusals[reason] += 1
         self.has_news = True
+        left_out = self.sparse_log.admit()
+        if left_out is not None:
+            counts = (reason, self.refusals[reason], left_out)
+            log.warning("refused on the KV plane (%s, %d so far; %d lines left out)", *counts)
 
     def take_news(self) -> bool:
         """Whether something was emitted or refused since the last time."""

@@ -16,6 +16,7 @@ from atomesh.kv_transfer.introduction import LayoutError
 from atomesh.kv_transfer.kinds import connection_class
 from atomesh.kv_transfer.plane import Plane
 from atomesh.kv_transfer.sockets import call, listen, settle
+from atomesh.kv_transfer.strangers import Strangers
 from atomesh.kv_transfer.transport import BlockPush, Fenced, PeerLost, Pushed, PushFailed, TransportEvent
 from atomesh.kv_transfer.wire import Hello
 from atomesh.listening import bound_address, forget
@@ -23,7 +24,7 @@ from atomesh.protocol.address import Address, parse_address
 from atomesh.protocol.kv_handoff import HandoffMessage
 
 HELLO_DEADLINE_S = 5.0
-MAX_STRANGERS = 32  # who have called and not said hello yet
+MAX_STRANGERS = 128  # who have called and not said hello yet
 MAX_EVENTS = 20_000  # unread, before nothing more is read from anyone
 Command = Callable[[], None]
 
@@ -45,6 +46,7 @@ class SocketTransport:
         self._address = bound_address(self._listener, address)
         self._connections: dict[Connection, int] = {}  # and the events it is registered for
         self._peers: dict[str, Connection] = {}
+        self._strangers: Strangers[Connection] = Strangers()
         self._accepted = 0
         self._commands: deque[Command] = deque()
         self._is_closing = False
@@ -104,6 +106,7 @@ class SocketTransport:
             self._accepted += 1
             connection.peer = f"#{self._accepted} {hello.incarnation}"
             self._peers[connection.peer] = connection
+            self._strangers.discard(connection)
 
     def guard(self, connection: Connection, action: Command) -> None:
         if connection.is_closed:
@@ -162,8 +165,11 @@ class SocketTransport:
             self._commands.popleft()()
         for connection in [connection for connection in self._connections if connection.has_work]:
             self.guard(connection, connection.work)
-        for action in self._plane.timers.take_due(self._plane.clock.now()):
+        now = self._plane.clock.now()
+        for action in self._plane.timers.take_due(now):
             action()
+        for stranger in self._strangers.overdue(now):
+            self._lose(stranger, *_too_late())
         if self._plane.take_news():
             self._on_event()
         for connection in [connection for connection in self._connections if connection.is_open]:
@@ -177,7 +183,8 @@ class SocketTransport:
             or any(connection.has_work for connection in self._connections)
         ):
             return 0.0
-        due = self._plane.timers.next()
+        dues = (self._plane.timers.next(), self._strangers.next_deadline())
+        due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0.0, due - self._plane.clock.now())
 
     def _register(self) -> None:
@@ -207,17 +214,17 @@ class SocketTransport:
             sock, _ = self._listener.accept()
         except OSError:
             return
-        strangers = sum(not connection.is_open for connection in self._connections)
-        if strangers >= MAX_STRANGERS:
-            self._plane.count_refusal("crowd")
-            sock.close()
-            return
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._lose(self._strangers.oldest(), "others have called since its call", "crowd")
         sock.setblocking(False)
         settle(sock)
         kind = connection_class(self._address)
-        self._welcome(kind(self._plane, self, sock, "listener", ""))
+        stranger = kind(self._plane, self, sock, "listener", "")
+        self._connections[stranger] = 0
+        self._strangers.add(stranger, self._plane.after(HELLO_DEADLINE_S))
 
-    def _welcome(self, connection: Connection) -> None:
+    def _expect_hello(self, connection: Connection) -> None:
+        """Of one whom we have called."""
         self._connections[connection] = 0
         self._plane.timers.at(
             self._plane.after(HELLO_DEADLINE_S),
@@ -236,7 +243,7 @@ class SocketTransport:
             self._plane.emit(PeerLost(peer, getattr(error, "strerror", None) or str(error)))
             return None
         self._peers[peer] = connection
-        self._welcome(connection)
+        self._expect_hello(connection)
         return connection
 
     def _send(self, peer: str, message: HandoffMessage) -> None:
@@ -281,6 +288,7 @@ class SocketTransport:
     def _lose(self, connection: Connection, reason: str, refusal: str | None = None) -> None:
         if self._connections.pop(connection):
             self._selector.unregister(connection.sock)
+        self._strangers.discard(connection)
         if refusal is not None:
             self._plane.count_refusal(refusal)
             if not connection.is_open:
@@ -303,4 +311,8 @@ def _let_the_peer_see_why(connection: Connection) -> None:
 
 def _must_be_open(connection: Connection) -> None:
     if not connection.is_open:
-        raise ConnectionLost(f"no hello within {HELLO_DEADLINE_S:.0f} s", "timeout")
+        raise ConnectionLost(*_too_late())
+
+
+def _too_late() -> tuple[str, str]:
+    return f"no hello within {HELLO_DEADLINE_S:g} s", "timeout"

@@ -1,11 +1,8 @@
-"""The token plane's frames: length-prefixed msgpack, one message a frame.
+"""The token plane's messages, one a frame: msgpack, a map whose "type" names the message.
 
-A frame is a 4-byte little-endian length and that many bytes of msgpack, a map whose "type" names the message.
-The gateway speaks first of nothing: a worker that accepts a connection sends Challenge, and only after a
-right answer Hello.
+Their frames, and how a connection begins: token_channel.py.
 """
 
-import struct
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -13,35 +10,17 @@ import msgspec
 from atomesh.errors import AtomeshError
 from atomesh.protocol.generation import GenerationRequest, Leg, TokenDelta
 from atomesh.protocol.kv_events import KVEvents, KVSnapshot, RequestKVSnapshot
+from atomesh.protocol.sealed_channel import ChannelError
 from atomesh.protocol.step_sample import StepSample, TransferSample
 from atomesh.protocol.step_trace import StepTrace, TraceLimits
 from atomesh.protocol.worker import LoadReport, RoleWeights, WorkerDescription
 
 MAX_FRAME_BYTES = 64 * 2**20
-_LENGTH = struct.Struct("<I")
-
-
-class FrameError(Exception):
-    """The peer broke the protocol; the connection cannot go on."""
-
-
-class Challenge(msgspec.Struct, frozen=True, tag="challenge"):
-    """Worker → gateway, first: prove that you know the secret."""
-
-    nonce: bytes
-
-
-class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """Gateway → worker: the proof over the worker's nonce, and a nonce of its own."""
-
-    proof: bytes
-    nonce: bytes
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Worker → gateway: the proof over the gateway's nonce, and who I am."""
+    """Worker → gateway, first, once both have proved that they know the secret: who I am."""
 
-    proof: bytes
     worker: WorkerDescription
 
 
@@ -132,8 +111,7 @@ class StepFrame(msgspec.Struct, frozen=True, omit_defaults=True, tag="step"):
 
 
 GatewayMessage = (
-    Answer
-    | Submit
+    Submit
     | Abort
     | ResetPrefixCache
     | SetRole
@@ -143,53 +121,34 @@ GatewayMessage = (
     | StartProfile
     | StopProfile
 )
-WorkerMessage = Challenge | Hello | StepFrame | Heartbeat | Inspected | KVSnapshot | Profile
+WorkerMessage = Hello | StepFrame | Heartbeat | Inspected | KVSnapshot | Profile
 Message = GatewayMessage | WorkerMessage
 
 _encoder = msgspec.msgpack.Encoder()
 M = TypeVar("M")
 
 
-def encode_frame(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
+    """A frame's body. Raises ChannelError when it is too long for one."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
-        raise FrameError(
-            f"a {type(message).__name__} frame has {len(body)} bytes; the limit is {MAX_FRAME_BYTES}"
-        )
-    return _LENGTH.pack(len(body)) + body
+        kind = type(message).__name__
+        raise ChannelError("size", f"a {kind} has {len(body)} bytes; the limit is {MAX_FRAME_BYTES}")
+    return body
 
 
-class FrameDecoder(Generic[M]):
-    """Bytes in, messages out; knows no socket. FrameError on a frame too long, malformed or of a wrong
-    type."""
+class MessageDecoder(Generic[M]):
+    """A frame's body in, its message out."""
 
     def __init__(self, messages: Any) -> None:
         """`messages` is the union of what this side may hear: GatewayMessage or WorkerMessage."""
         self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(messages)
-        self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[M]:
-        """The messages completed by `data`, in order; what is incomplete is kept for the next call."""
-        self._buffer += data
-        messages: list[M] = []
-        start = 0
-        while len(self._buffer) - start >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._buffer, start)
-            if size > MAX_FRAME_BYTES:
-                raise FrameError(f"a frame announces {size} bytes; the limit is {MAX_FRAME_BYTES}")
-            end = start + _LENGTH.size + size
-            if len(self._buffer) < end:
-                break
-            messages.append(self._decode(memoryview(self._buffer)[start + _LENGTH.size : end]))
-            start = end
-        del self._buffer[:start]
-        return messages
-
-    def _decode(self, body: memoryview) -> M:
+    def decode(self, body: bytes) -> M:
+        """Raises ChannelError when it is malformed or of a wrong type."""
         try:
-            with body:
-                return self._decoder.decode(body)
+            return self._decoder.decode(body)
         except (msgspec.DecodeError, AtomeshError) as error:
-            raise FrameError(f"a frame is not a message of this plane: {error}") from error
+            raise ChannelError("message", f"a frame is not a message of this plane: {error}") from error
         except RecursionError as error:
-            raise FrameError("a frame is nested too deeply") from error
+            raise ChannelError("message", "a frame is nested too deeply") from error

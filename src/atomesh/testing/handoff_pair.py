@@ -16,7 +16,7 @@ from atomesh.engine.worker_engine import WorkerEngine, assemble
 from atomesh.engine.worker_spec import WorkerSpec
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.protocol.fault_points import FaultPoints
-from atomesh.protocol.frames import FrameDecoder, Inspected, StepFrame, WorkerMessage
+from atomesh.protocol.frames import Inspected, MessageDecoder, StepFrame, WorkerMessage
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg, TokenDelta
 from atomesh.protocol.ticket import TICKET_ID_BYTES, Ticket, sign
 from atomesh.protocol.worker import PRESETS, Role
@@ -32,14 +32,13 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._news = threading.Condition()
-        self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
+        self._decoder = MessageDecoder[WorkerMessage](WorkerMessage)
         self.deltas: dict[str, list[TokenDelta]] = {}
         self.inspected: dict[int, Inspected] = {}
 
-    def send(self, data: bytes) -> None:
+    def send(self, body: bytes) -> None:
         with self._news:
-            for message in self._decoder.feed(data):
-                self._keep(message)
+            self._keep(self._decoder.decode(body))
             self._news.notify_all()
 
     def _keep(self, message: WorkerMessage) -> None:

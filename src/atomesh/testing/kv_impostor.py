@@ -14,10 +14,9 @@ from atomesh.kv_transfer.pool_memory import PoolMemory
 from atomesh.kv_transfer.socket_transport import SocketTransport
 from atomesh.kv_transfer.transport import BlockPush, Heard, TransportEvent
 from atomesh.protocol.address import UnixAddress, parse_address
-from atomesh.protocol.frames import Answer, Challenge, FrameDecoder, Hello, WorkerMessage, encode_frame
-from atomesh.protocol.handshake import NONCE_BYTES, proof
 from atomesh.protocol.kv_handoff import HandoffMessage
 from atomesh.protocol.worker import WorkerDescription
+from atomesh.testing.token_peer import TokenPeer
 
 PATIENCE_S = 10.0
 E = TypeVar("E")
@@ -36,19 +35,7 @@ def connect(address: str) -> socket.socket:
 def ask_who(address: str, secret: bytes) -> WorkerDescription:
     """What the worker at this token-plane address says to a gateway."""
     with connect(address) as sock:
-        for message in _messages(sock):
-            if isinstance(message, Challenge):
-                nonce = secrets.token_bytes(NONCE_BYTES)
-                sock.sendall(encode_frame(Answer(proof(secret, "gateway", message.nonce), nonce)))
-            if isinstance(message, Hello):
-                return message.worker
-    raise ConnectionError("the worker has hung up before its hello")
-
-
-def _messages(sock: socket.socket) -> Iterator[WorkerMessage]:
-    decoder = FrameDecoder[WorkerMessage](WorkerMessage)
-    while data := sock.recv(65536):
-        yield from decoder.feed(data)
+        return TokenPeer(sock, secret).hello()
 
 
 class Impostor:

@@ -11,21 +11,19 @@ from msgspec.structs import replace
 from atomesh.protocol.address import UnixAddress, parse_address
 from atomesh.protocol.frames import (
     Abort,
-    Answer,
-    Challenge,
-    FrameDecoder,
     GatewayMessage,
     Heartbeat,
     Hello,
     StepFrame,
     Submit,
     WorkerMessage,
-    encode_frame,
+    encode_message,
 )
 from atomesh.protocol.generation import TokenDelta, WireError
-from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
 from atomesh.protocol.kv_events import RequestKVSnapshot
 from atomesh.protocol.kv_layout import KVLayout
+from atomesh.protocol.sealed_channel import NONCE_BYTES
+from atomesh.protocol.token_channel import TokenChannel, worker_channel
 from atomesh.protocol.worker import LoadReport, ModelDescription, Role, WorkerDescription
 
 VOCAB_SIZE = 1000
@@ -57,8 +55,8 @@ LAYOUT = KVLayout(
 
 
 class PuppetWorker:
-    """`asked` holds every message, in order, but what every gateway says at a hello: its answer to the
-    challenge, and that it wants to know of KV blocks. `hellos` counts connections."""
+    """`asked` holds every message, in order, but what every gateway says at a hello: that it wants to know of
+    KV blocks. `hellos` counts connections."""
 
     def __init__(self, role: Role, secret: bytes, layout: KVLayout = LAYOUT) -> None:
         self.description = WorkerDescription(
@@ -76,7 +74,7 @@ class PuppetWorker:
         self._awake.set()
         self.load = LoadReport(free_blocks=64, total_blocks=64)
         self._secret = secret
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._writers: dict[asyncio.StreamWriter, TokenChannel[GatewayMessage]] = {}
 
     @property
     def is_silent(self) -> bool:
@@ -121,8 +119,8 @@ class PuppetWorker:
 
     def send(self, message: WorkerMessage) -> None:
         """To every gateway; nothing comes while silent."""
-        for writer in () if self.is_silent else tuple(self._writers):
-            writer.write(encode_frame(message))
+        for writer, channel in () if self.is_silent else tuple(self._writers.items()):
+            writer.write(channel.seal(encode_message(message)))
 
     def hang_up(self) -> None:
         for writer in tuple(self._writers):
@@ -134,17 +132,18 @@ class PuppetWorker:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._awake.wait()
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        decoder = FrameDecoder[GatewayMessage](GatewayMessage)
-        writer.write(encode_frame(Challenge(nonce)))
+        channel = worker_channel(self._secret, secrets.token_bytes(NONCE_BYTES))
+        writer.write(channel.greeting)
         try:
             while data := await reader.read(65536):
-                for message in decoder.feed(data):
-                    self._hear(message, nonce, writer)
+                messages = channel.receive(data)
+                if channel.is_proved and writer not in self._writers:
+                    self._introduce(writer, channel)
+                self.asked += [one for one in messages if not isinstance(one, RequestKVSnapshot)]
         except ConnectionError:
             return
         finally:
-            self._writers.discard(writer)
+            self._writers.pop(writer, None)
             writer.close()
 
     async def beat(self) -> None:
@@ -152,15 +151,10 @@ class PuppetWorker:
             self.send(Heartbeat(self.load))
             await asyncio.sleep(HEARTBEAT_S)
 
-    def _hear(self, message: GatewayMessage, nonce: bytes, writer: asyncio.StreamWriter) -> None:
-        if isinstance(message, RequestKVSnapshot):
-            return
-        if not isinstance(message, Answer):
-            self.asked.append(message)
-        elif is_valid_proof(self._secret, "gateway", nonce, message.proof):
-            writer.write(encode_frame(Hello(proof(self._secret, "worker", message.nonce), self.description)))
-            self.hellos += 1
-            self._writers.add(writer)
+    def _introduce(self, writer: asyncio.StreamWriter, channel: TokenChannel[GatewayMessage]) -> None:
+        writer.write(channel.proof() + channel.seal(encode_message(Hello(self.description))))
+        self.hellos += 1
+        self._writers[writer] = channel
 
 
 @asynccontextmanager

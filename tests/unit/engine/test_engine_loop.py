@@ -12,7 +12,7 @@ from atomesh.engine.core.scheduler import SchedulerConfig
 from atomesh.engine.doorbell import Doorbell
 from atomesh.engine.engine_loop import EngineLoop
 from atomesh.engine.news import EngineNews
-from atomesh.protocol.frames import FrameDecoder, Heartbeat, Inspected, StepFrame, WorkerMessage
+from atomesh.protocol.frames import Heartbeat, Inspected, MessageDecoder, StepFrame, WorkerMessage
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
 from atomesh.protocol.kv_events import BlocksStored, CacheCleared, KVEvents, KVSnapshot
 from atomesh.protocol.sampling import SamplingSpec
@@ -96,14 +96,13 @@ class Recorder:
 
 class Inbox:
     def __init__(self) -> None:
-        self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
+        self._decoder = MessageDecoder[WorkerMessage](WorkerMessage)
         self._messages: list[WorkerMessage] = []
         self._news = threading.Semaphore(0)
 
-    def send(self, data: bytes) -> None:
-        for message in self._decoder.feed(data):
-            self._messages.append(message)
-            self._news.release()
+    def send(self, body: bytes) -> None:
+        self._messages.append(self._decoder.decode(body))
+        self._news.release()
 
     def take(self) -> WorkerMessage:
         assert self._news.acquire(timeout=PATIENCE_S)
@@ -216,7 +215,7 @@ def test_a_heartbeat_says_how_long_the_present_step_takes(running: Running) -> N
     running.bell.ring()
     while running.loop.load.step_s == 0.0:
         running.clock.advance(0.5)
-    [beat] = FrameDecoder[WorkerMessage](WorkerMessage).feed(running.loop.heartbeat())
+    beat = MessageDecoder[WorkerMessage](WorkerMessage).decode(running.loop.heartbeat())
     assert isinstance(beat, Heartbeat)
     assert beat.load.step_s >= 0.5
     assert running.loop.is_healthy
@@ -327,7 +326,7 @@ def test_a_heartbeat_says_how_far_the_events_have_come_but_tells_none(running: R
     running.bell.ring()
     running.inbox.take()
     running.settle()
-    [beat] = FrameDecoder[WorkerMessage](WorkerMessage).feed(running.loop.heartbeat())
+    beat = MessageDecoder[WorkerMessage](WorkerMessage).decode(running.loop.heartbeat())
 
     assert isinstance(beat, Heartbeat)
     assert beat.kv_events == KVEvents(1, 11)

@@ -14,7 +14,7 @@ from time import monotonic
 import pytest
 
 from atomesh.kv_transfer import socket_transport
-from atomesh.kv_transfer.channel import Channel
+from atomesh.kv_transfer.channel import GREETING_BYTES, Channel
 from atomesh.kv_transfer.factory import make_transport
 from atomesh.kv_transfer.identity import KVIdentity
 from atomesh.kv_transfer.pool_memory import PoolMemory
@@ -160,21 +160,47 @@ def test_one_who_says_nothing_is_cut_off(address: str, monkeypatch: pytest.Monke
     probe.close()
 
 
-def test_strangers_are_not_let_in_without_end(probe: TransportProbe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_strangers_the_oldest_goes(
+    probe: TransportProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(socket_transport, "MAX_STRANGERS", 3)
+    friend = rogue(probe, PoolMemory(1, BLOCK_BYTES))
     strangers = [call(probe.address) for _ in range(5)]
-    for sock in strangers[3:]:
+    for sock in strangers[:2]:
+        assert len(sock.recv(1000)) in (0, GREETING_BYTES)
         assert sock.recv(1000) == b""
     assert refused(probe) == {"crowd": 2}
+    for sock in strangers[2:]:
+        assert len(sock.recv(1000)) == GREETING_BYTES
+        sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            sock.recv(1000)
+    friend.say(Said(Renew(TICKET)))
+    assert probe.wait(Heard).message == Renew(TICKET)
+    for peer in (*strangers, friend):
+        peer.close()
+    assert isinstance(probe.wait(PeerLost), PeerLost)
+
+
+def test_who_speaks_at_once_gets_past_those_who_never_do(
+    probe: TransportProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_transport, "MAX_STRANGERS", 16)
+    strangers = [call(probe.address) for _ in range(64)]
+    assert_serves(probe)
+    assert refused(probe)["crowd"] >= 48
     for sock in strangers:
         sock.close()
-    while refused(probe) == {"crowd": 2} and not can_call(probe):
-        pass
 
 
-def can_call(probe: TransportProbe) -> bool:
-    with call(probe.address) as sock:
-        return sock.recv(1000) != b""
+def test_refusals_are_logged_seldom(tcp_probe: TransportProbe, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(50):
+        with call(tcp_probe.address) as sock, suppress(ConnectionResetError):
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while sock.recv(1000):
+                pass
+    assert refused(tcp_probe) == {"greeting": 50}
+    assert 1 <= sum("refused on the KV plane" in line for line in caplog.messages) < 25
 
 
 def test_a_frame_too_long_ends_the_connection(tcp_probe: TransportProbe) -> None:

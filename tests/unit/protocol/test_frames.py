@@ -1,4 +1,4 @@
-import struct
+import contextlib
 
 import pytest
 from hypothesis import given
@@ -7,20 +7,18 @@ from hypothesis import strategies as st
 from atomesh.protocol import frames
 from atomesh.protocol.frames import (
     Abort,
-    Answer,
-    Challenge,
-    FrameDecoder,
-    FrameError,
     GatewayMessage,
     Heartbeat,
     Hello,
+    MessageDecoder,
     StepFrame,
     Submit,
     WorkerMessage,
-    encode_frame,
+    encode_message,
 )
 from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs, WireError
 from atomesh.protocol.sampling import SamplingSpec
+from atomesh.protocol.sealed_channel import ChannelError
 from atomesh.protocol.worker import LoadReport, ModelDescription, WorkerDescription
 
 REQUEST = GenerationRequest(
@@ -46,56 +44,36 @@ MODEL = ModelDescription(
     eos_token_ids=(2,), block_size=16, num_blocks=8,
 )  # fmt: skip
 WORKER = WorkerDescription(worker_id="w", incarnation="abc", pid=1, role="unified", model=MODEL)
-WORKER_MESSAGES = [
-    Challenge(b"n" * 32),
-    Hello(b"p" * 32, WORKER),
-    StepFrame([DELTA], LoadReport(running=3)),
-    Heartbeat(LoadReport()),
-]
-GATEWAY_MESSAGES = [Answer(b"p" * 32, b"n" * 32), Submit(REQUEST), Abort("r1"), frames.ResetPrefixCache()]
+WORKER_MESSAGES = [Hello(WORKER), StepFrame([DELTA], LoadReport(running=3)), Heartbeat(LoadReport())]
+GATEWAY_MESSAGES = [Submit(REQUEST), Abort("r1"), frames.ResetPrefixCache()]
 
 
 @pytest.mark.parametrize("messages", [WORKER_MESSAGES, GATEWAY_MESSAGES], ids=["worker", "gateway"])
-@given(cut=st.integers(1, 64))
-def test_messages_survive_any_cut_of_the_stream(messages, cut):
-    union = WorkerMessage if messages is WORKER_MESSAGES else GatewayMessage
-    stream = b"".join(encode_frame(message) for message in messages)
-    decoder = FrameDecoder(union)
-    heard = [
-        message
-        for start in range(0, len(stream), cut)
-        for message in decoder.feed(stream[start : start + cut])
-    ]
-    assert heard == messages
+def test_messages_arrive_as_they_were_sent(messages):
+    decoder = MessageDecoder(WorkerMessage if messages is WORKER_MESSAGES else GatewayMessage)
+    assert [decoder.decode(encode_message(message)) for message in messages] == messages
 
 
 def test_a_side_refuses_messages_that_are_not_for_it():
-    with pytest.raises(FrameError, match="not a message of this plane"):
-        FrameDecoder(GatewayMessage).feed(encode_frame(Challenge(b"n")))
+    with pytest.raises(ChannelError, match="not a message of this plane"):
+        MessageDecoder(GatewayMessage).decode(encode_message(Hello(WORKER)))
 
 
-def test_a_frame_nested_too_deeply_is_refused():
-    body = b"\x82\xa4type\xa6answer\xa1x" + b"\x91" * 100_000 + b"\x90"
-    with pytest.raises(FrameError, match="nested too deeply"):
-        FrameDecoder(GatewayMessage).feed(struct.pack("<I", len(body)) + body)
-
-
-def test_an_announced_length_above_the_limit_is_refused_before_its_bytes_come():
-    with pytest.raises(FrameError, match=f"the limit is {frames.MAX_FRAME_BYTES}"):
-        FrameDecoder(WorkerMessage).feed(struct.pack("<I", frames.MAX_FRAME_BYTES + 1))
+def test_a_message_nested_too_deeply_is_refused():
+    body = b"\x82\xa4type\xa5abort\xa1x" + b"\x91" * 100_000 + b"\x90"
+    with pytest.raises(ChannelError, match="nested too deeply"):
+        MessageDecoder(GatewayMessage).decode(body)
 
 
 def test_a_message_above_the_limit_is_not_sent(monkeypatch):
     monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 8)
-    with pytest.raises(FrameError, match="the limit is 8"):
-        encode_frame(Abort("a long request id"))
+    with pytest.raises(ChannelError, match="the limit is 8"):
+        encode_message(Abort("a long request id"))
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_bring_a_frame_error_or_nothing(data):
-    body = struct.pack("<I", len(data)) + data
-    try:
-        messages = FrameDecoder(GatewayMessage).feed(body)
-    except FrameError:
-        messages = []
-    assert all(isinstance(message, Answer | Submit | Abort | frames.ResetPrefixCache) for message in messages)
+def test_arbitrary_bytes_bring_a_refusal_or_a_message(body):
+    message: GatewayMessage | None = None
+    with contextlib.suppress(ChannelError):
+        message = MessageDecoder(GatewayMessage).decode(body)
+    assert message is None or isinstance(message, Submit | Abort | frames.ResetPrefixCache)

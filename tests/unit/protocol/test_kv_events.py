@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 
-from atomesh.protocol.frames import FrameDecoder, FrameError, StepFrame, WorkerMessage, encode_frame
+from atomesh.protocol.frames import MessageDecoder, StepFrame, WorkerMessage, encode_message
 from atomesh.protocol.kv_events import (
     BlocksRemoved,
     BlocksStored,
@@ -16,6 +16,7 @@ from atomesh.protocol.kv_events import (
     add_to_digest,
     take_from_digest,
 )
+from atomesh.protocol.sealed_channel import ChannelError
 from atomesh.protocol.step_sample import StepSample, TransferSample
 from atomesh.protocol.worker import LoadReport
 
@@ -45,20 +46,20 @@ HASHES = [hashlib.blake2b(bytes([number]), digest_size=16).digest() for number i
     ],
 )
 def test_what_is_sent_arrives(message: WorkerMessage) -> None:
-    assert FrameDecoder[WorkerMessage](WorkerMessage).feed(encode_frame(message)) == [message]
+    assert MessageDecoder[WorkerMessage](WorkerMessage).decode(encode_message(message)) == message
 
 
 def test_frame_with_nothing_to_say_of_the_cache_is_no_longer_for_it() -> None:
-    fields = msgspec.msgpack.decode(encode_frame(StepFrame([], LoadReport()))[4:])
+    fields = msgspec.msgpack.decode(encode_message(StepFrame([], LoadReport())))
 
     assert set(fields) == {"type", "deltas", "load"}
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])
 def test_hash_of_another_size_breaks_the_protocol(size: int) -> None:
-    with pytest.raises(FrameError):
-        FrameDecoder[WorkerMessage](WorkerMessage).feed(
-            encode_frame(KVSnapshot(1, 1, [bytes(size)], is_last=True))
+    with pytest.raises(ChannelError):
+        MessageDecoder[WorkerMessage](WorkerMessage).decode(
+            encode_message(KVSnapshot(1, 1, [bytes(size)], is_last=True))
         )
 
 

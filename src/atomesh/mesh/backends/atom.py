@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 
 from atomesh.clock import Clock
 from atomesh.errors import AtomeshError
@@ -14,7 +15,6 @@ from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.protocol.address import UnixAddress, parse_address
 from atomesh.protocol.frames import (
     Abort,
-    FrameError,
     Inspected,
     ResetPrefixCache,
     SetFault,
@@ -23,8 +23,10 @@ from atomesh.protocol.frames import (
 )
 from atomesh.protocol.generation import GenerationRequest, Leg
 from atomesh.protocol.kv_events import KVSnapshot, RequestKVSnapshot
+from atomesh.protocol.sealed_channel import ChannelError
 from atomesh.protocol.step_trace import StepTrace, TraceLimits
 from atomesh.protocol.worker import RoleWeights
+from atomesh.sparse_log import SparseLog
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ INSPECT_S = 2.0
 PROFILE_S = 10.0  # a step may be long, and what is noted of them is not little
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 0.5
+FAULT_LOG_S = 10.0
 
 
 class SilentWorkerError(Exception):
@@ -42,7 +45,11 @@ class SilentWorkerError(Exception):
 
 
 class AtomBackend:
-    """`run` keeps the connection; the registry hears what becomes of it."""
+    """`run` keeps the connection; the registry hears what becomes of it.
+
+    `faults` counts the connections ended because the peer was none of ours, or somebody meddled with them, by
+    ChannelError's fault.
+    """
 
     def __init__(
         self,
@@ -62,6 +69,8 @@ class AtomBackend:
         self._connection: WorkerConnection | None = None
         self._news: WorkerNews | None = None
         self._is_missed = False
+        self._sparse_log = SparseLog(clock, FAULT_LOG_S)
+        self.faults: Counter[str] = Counter()
         registry.expect(address)
 
     async def run(self) -> None:
@@ -71,7 +80,9 @@ class AtomBackend:
             try:
                 await self._live_once()
                 delay = FIRST_DELAY_S
-            except (FrameError, OSError, TimeoutError) as error:
+            except ChannelError as error:
+                self._count(error)
+            except (OSError, TimeoutError) as error:
                 _log.debug("no connection to the worker at %s: %s", self.address, error)
             except SilentWorkerError:
                 delay = FIRST_DELAY_S
@@ -146,6 +157,8 @@ class AtomBackend:
             self._say_ready(worker.worker_id)
             await self._watch(connection)
             self._is_missed = True
+            if connection.fault is not None:
+                raise connection.fault
             _log.warning("worker %s (%s) has gone", worker.worker_id, self.address)
         finally:
             connection.close()
@@ -158,6 +171,13 @@ class AtomBackend:
         else:
             _log.info("worker %s (%s) is ready", worker_id, self.address)
         self._is_missed = False
+
+    def _count(self, error: ChannelError) -> None:
+        self.faults[error.fault] += 1
+        left_out = self._sparse_log.admit()
+        if left_out is not None:
+            counts = (self.address, error.fault, self.faults[error.fault], left_out)
+            _log.warning("cut off what answers at %s (%s, %d so far; %d lines left out): %s", *counts, error)
 
     def _tell_role(self) -> None:
         """A worker that was not given another role than its own knows it already."""

@@ -12,10 +12,6 @@ from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.protocol.frames import (
     Abort,
-    Answer,
-    Challenge,
-    FrameDecoder,
-    FrameError,
     GatewayMessage,
     Heartbeat,
     Hello,
@@ -26,11 +22,12 @@ from atomesh.protocol.frames import (
     StopProfile,
     Submit,
     WorkerMessage,
-    encode_frame,
+    encode_message,
 )
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
-from atomesh.protocol.handshake import NONCE_BYTES, is_valid_proof, proof
 from atomesh.protocol.kv_events import KVSnapshot
+from atomesh.protocol.sealed_channel import NONCE_BYTES, ChannelError
+from atomesh.protocol.token_channel import gateway_channel
 
 if TYPE_CHECKING:
     from atomesh.protocol.worker import WorkerDescription
@@ -41,7 +38,8 @@ News = StepFrame | Heartbeat | KVSnapshot
 class WorkerConnection(asyncio.Protocol):
     """`hello` gives the worker once it has proved itself; `closed` is done when the connection is no more.
 
-    A fault of the peer closes the connection; `hello` then raises FrameError or ConnectionError.
+    A fault of the peer closes the connection; it is in `fault` then, and `hello` raises it, or
+    ConnectionError.
     """
 
     def __init__(self, secret: bytes, on_news: Callable[[News], None], on_lost: Callable[[], None]) -> None:
@@ -50,11 +48,10 @@ class WorkerConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self.hello: asyncio.Future[WorkerDescription] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._secret = secret
+        self.fault: ChannelError | None = None
         self._on_news = on_news
         self._on_lost = on_lost
-        self._nonce = secrets.token_bytes(NONCE_BYTES)
-        self._decoder = FrameDecoder[WorkerMessage](WorkerMessage)
+        self._channel = gateway_channel(secret, secrets.token_bytes(NONCE_BYTES))
         self._streams: dict[str, RequestStream] = {}
         self._query_ids = count(1)
         self._queries: dict[int, asyncio.Future[Inspected | Profile]] = {}
@@ -62,13 +59,19 @@ class WorkerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._channel.greeting)
 
     def data_received(self, data: bytes) -> None:
         try:
-            for message in self._decoder.feed(data):
+            was_keyed = self._channel.is_keyed
+            messages = self._channel.receive(data)
+            if self._channel.is_keyed and not was_keyed:
+                self._write(self._channel.proof())
+            for message in messages:
                 self._hear(message)
-        except FrameError as error:
+        except ChannelError as error:
             self._fail_hello(error)
+            self.fault = error
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -89,8 +92,12 @@ class WorkerConnection(asyncio.Protocol):
             self._transport.abort()
 
     def send(self, message: GatewayMessage) -> None:
+        """To a worker that has said hello."""
+        self._write(self._channel.seal(encode_message(message)))
+
+    def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode_frame(message))
+            self._transport.write(data)
 
     def submit(self, request: GenerationRequest, leg: Leg | None) -> RequestStream:
         """Its request id must be new on this connection."""
@@ -111,14 +118,14 @@ class WorkerConnection(asyncio.Protocol):
         """Who owns the worker's KV blocks. Raises WorkerLostError when the connection breaks before."""
         answer = await self._ask(Inspect(next(self._query_ids)))
         if not isinstance(answer, Inspected):
-            raise FrameError("the worker answered another question than the one about its blocks")
+            raise ChannelError("message", "an answer to another question than the one about its blocks")
         return answer
 
     async def stop_profile(self) -> Profile:
         """What the worker has noted of its steps. Raises WorkerLostError as `inspect` does."""
         answer = await self._ask(StopProfile(next(self._query_ids)))
         if not isinstance(answer, Profile):
-            raise FrameError("the worker answered another question than the one about its steps")
+            raise ChannelError("message", "an answer to another question than the one about its steps")
         return answer
 
     async def _ask(self, question: Inspect | StopProfile) -> Inspected | Profile:
@@ -146,13 +153,10 @@ class WorkerConnection(asyncio.Protocol):
                 self._on_news(message)
             case Inspected(query_id) | Profile(query_id) if self.hello.done():
                 self._answer(query_id, message)
-            case Challenge(nonce):
-                self.send(Answer(proof(self._secret, "gateway", nonce), self._nonce))
-            case Hello(given, worker) if not self.hello.done():
-                self._check(given)
+            case Hello(worker) if not self.hello.done():
                 self.hello.set_result(worker)
             case _:
-                raise FrameError(f"a {type(message).__name__} out of turn")
+                raise ChannelError("message", f"a {type(message).__name__} out of turn")
 
     def _answer(self, query_id: int, answer: Inspected | Profile) -> None:
         query = self._queries.get(query_id)
@@ -163,10 +167,6 @@ class WorkerConnection(asyncio.Protocol):
         self._streams.pop(request_id, None)
         if shall_abort:
             self.send(Abort(request_id))
-
-    def _check(self, given: bytes) -> None:
-        if not is_valid_proof(self._secret, "worker", self._nonce, given):
-            raise FrameError("the worker's proof is wrong: do both have the same secret?")
 
     def _sort(self, deltas: list[TokenDelta]) -> None:
         by_request: defaultdict[str, list[TokenDelta]] = defaultdict(list)
