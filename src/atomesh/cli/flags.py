@@ -114,6 +114,14 @@ class GatewayFlags:
     backend: tuple[str, ...] = ()
     """An engine that is not ours: URL,kind=vllm|sglang|openai, and where wanted ,role=prefill|decode|unified
     ,model=FILES ,key-env=VARIABLE; repeat for several. docs/add-a-backend.md describes them."""
+    workers_file: Path | None = None
+    """File with more workers, one address a line, looked at every second: who is added joins, who is taken
+    out ends what it has and leaves; by default none."""
+    await_workers: Annotated[bool, Parameter(negative=())] = False
+    """Start without any worker: those that know the secret register themselves, with --gateway."""
+    rebalance: Literal["off", "dry-run", "on"] = "off"
+    """Give a worker of the pool at ease the role of the one that is not, or with dry-run only say so, in the
+    log, a metric and GET /rebalance."""
     require_disaggregation: Annotated[bool, Parameter(negative=())] = False
     """Answer 503 rather than let one worker do both prefill and decode of a request."""
     policy: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
 from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
+from atomesh.mesh.gateway.discovery import DnsSource, FileSource, parse_dns
 from atomesh.mesh.gateway.observability import Observability
 from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.mesh.placement.placement import PlacementRules
@@ -59,7 +60,8 @@ def gateway(
     Parameters
     ----------
     worker
-        Where a worker listens: HOST:PORT or unix:PATH; repeat for several.
+        Where a worker listens: HOST:PORT, unix:PATH, or dns:NAME:PORT for all addresses that NAME has, asked
+        every 10 seconds; repeat for several.
     host
         Address to listen on; 0.0.0.0 for all of this machine's.
     port
@@ -72,8 +74,7 @@ def gateway(
     """
     die_with(supervisor_pid)
     log_to_stderr(process.log_level, process.log_format)
-    for address in worker:
-        parse_address(address)
+    named, sources = split_workers(worker, gateway.workers_file)
     engines = check_someone_answers(worker, gateway)
     entry = access.to_options(environment.api_keys(api_key))
     if supervisor_pid is None:
@@ -82,7 +83,9 @@ def gateway(
         warn_of_open_door(host, entry)
     listener = _listener(host, port, listener_fd)
     options = GatewayOptions(
-        workers=worker,
+        workers=named,
+        discovery=sources,
+        rebalance=gateway.rebalance,
         secret=cluster_secret(process.secret_file, environment.home()),
         admin_token=admin_token(gateway.admin_token_file, environment.home()),
         access=entry,
@@ -106,6 +109,17 @@ def gateway(
     return 0
 
 
+def split_workers(
+    words: tuple[str, ...], file: Path | None
+) -> tuple[tuple[str, ...], tuple[FileSource | DnsSource, ...]]:
+    """The addresses, and where there are more of them. Raises ConfigurationError."""
+    dns = tuple(source for word in words if (source := parse_dns(word)) is not None)
+    named = tuple(word for word in words if parse_dns(word) is None)
+    for address in named:
+        parse_address(address)
+    return named, dns if file is None else (*dns, FileSource(file))
+
+
 def observability(flags: GatewayFlags) -> Observability:
     """Raises ConfigurationError when traces are wanted and cannot be had."""
     endpoint = flags.otlp_endpoint
@@ -115,9 +129,10 @@ def observability(flags: GatewayFlags) -> Observability:
 def check_someone_answers(workers: tuple[str, ...], flags: GatewayFlags) -> tuple[BackendSpec, ...]:
     """The engines that are not ours. Raises ConfigurationError when there are neither they nor workers."""
     engines = environment.backends(flags.backend)
-    if not workers and not engines:
+    if not (workers or engines or flags.workers_file or flags.await_workers):
         raise ConfigurationError(
-            "nobody would answer: name a worker with --worker, or an engine with --backend"
+            "nobody would answer: name a worker with --worker, or an engine with --backend; workers that "
+            "register themselves are waited for with --await-workers"
         )
     return engines
 
@@ -181,8 +196,9 @@ async def _serve(
         announce(f"gateway is ready on {url}: {model.name}")
         return text
 
-    awaited = (*options.workers, *(spec.url for spec in options.engines))
-    announce(f"gateway listens on {url} and waits for a worker at {', '.join(awaited)}")
+    named = (*options.workers, *(source.name for source in options.discovery))
+    awaited = ", ".join((*named, *(spec.url for spec in options.engines))) or "any address"
+    announce(f"gateway listens on {url} and waits for a worker at {awaited}")
 
     gateway = Gateway(options, load_text, MonotonicClock())
 

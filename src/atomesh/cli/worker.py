@@ -33,6 +33,8 @@ from atomesh.cli.process import (
 from atomesh.cli.publish_flags import PUBLISH_DEFAULTS, PublishFlags
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.clock import MonotonicClock
+from atomesh.engine.registrar import KeptRegistration
+from atomesh.engine.registration_plan import RegistrationPlan
 from atomesh.engine.token_plane import Identity
 from atomesh.engine.worker import Worker, WorkerOptions
 from atomesh.engine.worker_spec import WorkerSpec
@@ -63,6 +65,8 @@ def worker(
     cores: tuple[int, ...] = (),
     niceness: Annotated[int, Parameter(show=False)] = 0,
     drain_timeout: float = 20.0,
+    gateway: tuple[str, ...] = (),
+    advertise: str | None = None,
     engine: EngineFlags = ENGINE_DEFAULTS,
     process: ProcessFlags = PROCESS_DEFAULTS,
     publish: PublishFlags = PUBLISH_DEFAULTS,
@@ -91,6 +95,11 @@ def worker(
         Number of a core to run on, repeated for several; by default all that this process may use.
     drain_timeout
         Seconds that running requests get to finish after SIGTERM.
+    gateway
+        URL of a gateway to register with, such as http://127.0.0.1:8000; repeat for several. It must know the
+        same secret.
+    advertise
+        Where these gateways reach this worker: HOST:PORT or unix:PATH; by default where it listens.
     """
     die_with(supervisor_pid)
     end_on_sigterm()
@@ -99,6 +108,8 @@ def worker(
     check_drain_timeout(drain_timeout)
     check_cores(cores)
     check_threads(engine.threads)
+    plan = RegistrationPlan(gateway, advertise)
+    plan.check(listen)
     threads = claim_cores(cores, engine.threads, niceness)
     secret = cluster_secret(process.secret_file, environment.home())
     spec = WorkerSpec(
@@ -113,7 +124,7 @@ def worker(
     description = _describe(made, worker_id or str(address), spec.incarnation, role, engine)
     options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)
     say = announcer(_log, supervisor_pid)
-    run_async(lambda: _serve(made, options, lambda at: say(ready_line(description, at, threads))))
+    run_async(lambda: _serve(made, options, plan, lambda at: say(ready_line(description, at, threads))))
     made.engine.close()
     return 0
 
@@ -145,16 +156,31 @@ def _build(
     return assemble(parts, spec, MonotonicClock())
 
 
-async def _serve(made: "WorkerEngine", options: WorkerOptions, announce: Callable[[str], None]) -> None:
+async def _serve(
+    made: "WorkerEngine",
+    options: WorkerOptions,
+    plan: RegistrationPlan,
+    announce: Callable[[str], None],
+) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     worker = Worker(made.engine, options, MonotonicClock(), made.doorbell)
-    on_stop_signals(worker.stop)
+    registration = KeptRegistration()
+
+    def stop() -> None:
+        worker.stop()
+        registration.end()
+
+    on_stop_signals(stop)
 
     def on_ready(address: str) -> None:
         announce(address)
         made.warm_up()
+        registration.begin(plan.registrar(options.identity, address))
 
-    await worker.run(on_ready)
+    try:
+        await worker.run(on_ready)
+    finally:
+        await registration.over()
 
 
 def ready_line(worker: WorkerDescription, address: str, threads: int) -> str:

@@ -26,17 +26,21 @@ from atomesh.mesh.dispatch.shared import share
 from atomesh.mesh.gateway.access import Access, AccessOptions
 from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, AdminRoutes
 from atomesh.mesh.gateway.cors import Cors
+from atomesh.mesh.gateway.discovery import Discovery, Source
 from atomesh.mesh.gateway.drain import SHUTTING_DOWN, DrainLayer, RunningAnswers
 from atomesh.mesh.gateway.explain_routes import EXPLAIN_PREFIX, ExplainRoute
 from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.observability import Observability
 from atomesh.mesh.gateway.profile_routes import PROFILE_PATHS, ProfileRoutes
+from atomesh.mesh.gateway.rebalancer import REBALANCE_PATH, Mode, Rebalancer
+from atomesh.mesh.gateway.registration_routes import RegistrationRoutes
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
 from atomesh.mesh.gateway.text_models import RelayedService
 from atomesh.mesh.gateway.text_relay import TextRelay
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
 from atomesh.observability.placement_metrics import PlacementMetrics
+from atomesh.protocol.registration import PATH as REGISTRATION_PATH
 from atomesh.protocol.worker import ModelDescription
 
 _log = logging.getLogger(__name__)
@@ -67,6 +71,8 @@ class GatewayOptions:
     observability: Observability = field(default_factory=Observability)
     engines: tuple[BackendSpec, ...] = ()
     find_model: Callable[[str], LocalModel | None] = lambda _: None
+    discovery: tuple[Source, ...] = ()
+    rebalance: Mode = "off"
 
 
 class Gateway:
@@ -94,6 +100,8 @@ class Gateway:
         )
         for address in options.workers:
             self._backends.add(address)
+        self._discovery = Discovery(self._backends, options.workers, options.discovery)
+        self._rebalancer = Rebalancer(options.rebalance, self._backends, self.registry, clock)
         self._texts = TextServers(self._relay_model)
         context = BackendContext(self.registry, clock, self._texts, knowledge, find_model=options.find_model)
         for spec in options.engines:
@@ -119,7 +127,14 @@ class Gateway:
         """Serve HTTP on a listening socket, which is closed in the end."""
         background = [
             asyncio.create_task(work)
-            for work in (self._backends.run(), self._models.run(), self._access.run(), self._end())
+            for work in (
+                self._backends.run(),
+                self._models.run(),
+                self._access.run(),
+                self._discovery.run(),
+                self._rebalancer.run(),
+                self._end(),
+            )
         ]
         server = asyncio.create_task(self._server.run_on(listener))
         try:
@@ -165,7 +180,7 @@ class Gateway:
     def _make_app(self) -> ASGIApp:
         options = self._options
         guarded_apart = (*ADMIN_PREFIXES, EXPLAIN_PREFIX)
-        open_paths = (*OPEN_PATHS, *ADMIN_PATHS, *PROFILE_PATHS)
+        open_paths = (*OPEN_PATHS, *ADMIN_PATHS, *PROFILE_PATHS, REGISTRATION_PATH, REBALANCE_PATH)
         layers = [
             Middleware(DrainLayer, self._answers),
             self._access.guard(self._models, open_paths, guarded_apart),
@@ -184,9 +199,16 @@ class Gateway:
                 *ProfileRoutes(self.registry, self._backends, self._clock).behind(options.admin_token),
                 self._access.route(options.admin_token),
                 self._explain.behind(options.admin_token),
+                self._rebalancer.behind(options.admin_token),
+                *RegistrationRoutes(options.secret, self._backends, self.registry, self._clock).routes(),
             ],
             middleware=layers,
-            collectors=[MeshCollector(self._read), self._access.collector(), *self._errors.collectors],
+            collectors=[
+                MeshCollector(self._read),
+                self._access.collector(),
+                self._rebalancer,
+                *self._errors.collectors,
+            ],
             clock=self._clock,
         )
         return options.observability.around(app, self._clock)
