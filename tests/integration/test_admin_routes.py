@@ -308,6 +308,36 @@ def test_a_worker_joins_a_running_gateway(tmp_path: Path) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("wrong", ["127.0.0.1:9", "unix:/nowhere/at/all.sock"])
+def test_a_worker_that_was_never_reached_is_removed_by_its_address(tmp_path: Path, wrong: str) -> None:
+    async def scenario() -> None:
+        async with mesh(tmp_path, puppet(tmp_path, "unified")) as made:
+            assert (await made.ask("POST", "/workers", {"address": wrong}))[0] == 200
+            assert (await made.worker(wrong))["state"] == "connecting"
+            status, body = await made.ask("DELETE", f"/workers/{wrong}")
+            assert (status, body) == (200, {"id": wrong, "state": "removed"})
+            _, body = await made.ask("GET", "/workers", None)
+            assert [one["id"] for one in body["workers"]] == ["unified-0"]
+
+    run(scenario)
+
+
+def test_a_fault_is_armed_only_where_the_worker_takes_faults(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        willing, other = puppet(tmp_path, "prefill"), puppet(tmp_path, "decode")
+        other.description = replace(other.description, takes_faults=False)
+        async with mesh(tmp_path, willing, other, enable_faults=True) as made:
+            fault = {"point": "step_fail", "count": 1}
+            assert (await made.ask("POST", "/debug/fault", fault))[1]["workers"] == 1
+            status, body = await made.ask("POST", "/debug/fault", {**fault, "worker": "decode-0"})
+            assert (status, body["error"]["param"]) == (400, "worker")
+            assert "--enable-faults" in body["error"]["message"]
+            await willing.until(lambda told: SetFault("step_fail", 1) in told.asked)
+            assert SetFault("step_fail", 1) not in other.asked
+
+    run(scenario)
+
+
 def test_the_kv_books_of_every_worker(tmp_path: Path) -> None:
     async def answer(one: PuppetWorker, total: int) -> None:
         await one.until(lambda told: any(isinstance(message, Inspect) for message in told.asked))

@@ -21,7 +21,7 @@ def read_secret(path: Path) -> str:
     if len(secret) < MIN_CHARS:
         raise ConfigurationError(
             f"the secret in {path} has {len(secret)} characters; it needs at least {MIN_CHARS}: "
-            "write a longer one, or remove the file and a new one is made"
+            f"write a longer one, such as the output of `openssl rand -hex {MIN_CHARS}`"
         )
     return secret
 

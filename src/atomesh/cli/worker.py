@@ -121,7 +121,8 @@ def worker(
         publish=publish.address(),
     )
     made = _build(model, served_model_name, spec, engine.to_options(threads))
-    description = _describe(made, worker_id or str(address), spec.incarnation, role, engine)
+    name = worker_id or str(address)
+    description = _describe(made, name, spec.incarnation, role, engine, process.enable_faults)
     options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)
     say = announcer(_log, supervisor_pid)
     run_async(lambda: _serve(made, options, plan, lambda at: say(ready_line(description, at, threads))))
@@ -130,7 +131,12 @@ def worker(
 
 
 def _describe(
-    made: "WorkerEngine", worker_id: str, incarnation: str, role: Role, engine: EngineFlags
+    made: "WorkerEngine",
+    worker_id: str,
+    incarnation: str,
+    role: Role,
+    engine: EngineFlags,
+    takes_faults: bool,
 ) -> WorkerDescription:
     return WorkerDescription(
         worker_id=worker_id,
@@ -142,6 +148,7 @@ def _describe(
         kv_layout=made.kv_layout,
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
+        takes_faults=takes_faults,
     )
 
 

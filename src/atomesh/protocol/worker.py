@@ -70,7 +70,8 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     `kv_address` is where its KV plane listens, None for a worker that takes no part in hand-offs. One step
     takes at most `max_num_seqs` sequences and `max_num_batched_tokens` tokens, 0 where it does not say.
-    `engine` is what it runs; one that `needs_peer` serves nothing but its half of a hand-off.
+    `engine` is what it runs; one that `needs_peer` serves nothing but its half of a hand-off. One that
+    `takes_faults` was started to be broken on purpose.
     """
 
     worker_id: str
@@ -84,6 +85,7 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     max_num_batched_tokens: int = 0
     engine: str = "atom"
     needs_peer: bool = False
+    takes_faults: bool = False
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

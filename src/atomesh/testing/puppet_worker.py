@@ -67,6 +67,7 @@ class PuppetWorker:
             model=MODEL,
             kv_address=f"unix:/{role}.kv",
             kv_layout=layout,
+            takes_faults=True,
         )
         self.asked: list[GatewayMessage] = []
         self.hellos = 0

@@ -18,7 +18,7 @@ from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.dispatch.tickets import TicketOffice
 from atomesh.mesh.gateway.admin_requests import Fault, NewWorker, RoleChange, read_flag, read_json
 from atomesh.mesh.gateway.auth import AdminGuard, KeyRing
-from atomesh.mesh.gateway.worker_page import describe_kv, describe_weights, describe_workers
+from atomesh.mesh.gateway.worker_page import describe_kv, describe_weights, describe_workers, worker_name
 from atomesh.protocol.fault_points import check_shots
 from atomesh.protocol.frames import SetFault
 
@@ -46,7 +46,7 @@ class AdminRoutes:
         routes = [
             route("GET", "/workers", self._list_workers),
             route("POST", "/workers", self._add_worker),
-            route("DELETE", "/workers/{id}", self._remove_worker),
+            route("DELETE", "/workers/{id:path}", self._remove_worker),
             route("POST", "/workers/{id}/role", self._set_role),
             route("POST", "/reset_prefix_cache", self._reset_prefix_cache),
             route("GET", "/debug/kv", self._inspect_kv),
@@ -96,17 +96,21 @@ class AdminRoutes:
         check_shots(fault.point, fault.count)
         frame = SetFault(fault.point, fault.count, fault.argument)
         chosen = self.registry.snapshot().workers if fault.worker is None else (self._find(fault.worker),)
-        for worker in chosen:
+        willing = [worker for worker in chosen if worker.description and worker.description.takes_faults]
+        if not willing:
+            raise InvalidRequestError(
+                "no worker that was asked takes faults; start it with --enable-faults too", param="worker"
+            )
+        for worker in willing:
             self.workers[worker.address].set_fault(frame)
-        return _json({"status": "ok", "workers": len(chosen)})
+        return _json({"status": "ok", "workers": len(willing)})
 
     def _find(self, worker_id: str) -> WorkerSnapshot:
-        """The connected worker of that id, else the lost one. Raises NotFoundError."""
-        known = [
-            worker
-            for worker in self.registry.snapshot().workers
-            if worker.description is not None and worker.description.worker_id == worker_id
-        ]
+        """The connected worker of that id, else the lost one; one that never said its id goes by its address.
+
+        Raises NotFoundError.
+        """
+        known = [worker for worker in self.registry.snapshot().workers if worker_name(worker) == worker_id]
         if not known:
             raise NotFoundError(f"there is no worker {worker_id[:200]!r}; GET /workers lists those there are")
         return min(known, key=lambda worker: worker.state == "lost")

@@ -22,7 +22,7 @@ def describe_weights(weights: RoleWeights) -> dict[str, Any]:
 def describe_kv(worker: WorkerSnapshot, answer: Inspected | None) -> dict[str, Any]:
     """Every block by state and owner; nulls from a worker that did not answer. `balanced`: none missing."""
     return {
-        "id": _id(worker),
+        "id": worker_name(worker),
         "state": worker.state,
         "total": None if answer is None else answer.total,
         "states": None if answer is None else answer.states,
@@ -35,7 +35,7 @@ def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot], now: fl
     told = worker.description
     is_there = worker.state in ("ready", "draining")
     return {
-        "id": _id(worker),
+        "id": worker_name(worker),
         **({"role": None, "weights": None} if told is None else describe_weights(worker.weights)),
         "pid": None if told is None else told.pid,
         "address": worker.address,
@@ -73,9 +73,10 @@ def _engine(model: ModelDescription) -> dict[str, Any]:
 def _incompatible(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot]) -> list[dict[str, Any]]:
     """The workers of the same model that cannot use its KV, and the field that differs."""
     same_model = (other for other in cluster if other.model_name == worker.model_name)
-    found = ((_id(other), layout_difference(worker, other)) for other in same_model)
+    found = ((worker_name(other), layout_difference(worker, other)) for other in same_model)
     return [{"worker": other, "difference": reason} for other, reason in found if reason is not None]
 
 
-def _id(worker: WorkerSnapshot) -> str | None:
-    return None if worker.description is None else worker.description.worker_id
+def worker_name(worker: WorkerSnapshot) -> str:
+    """Its own id; its address until it has said that."""
+    return worker.address if worker.description is None else worker.description.worker_id

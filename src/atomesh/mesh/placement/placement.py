@@ -79,6 +79,12 @@ def candidates(
             f"every worker that could serve {model!r} has failed again and again; try again in a few seconds",
             retry_after_s=RETRY_AFTER_S,
         )
+    if not ready and any(worker.incarnation not in excluded for worker in cluster.ready(model)):
+        raise ServiceUnavailableError(
+            f"every worker that serves {model!r} is parked, with both weights at 0; the operator may give "
+            "one a role",
+            retry_after_s=RETRY_AFTER_S,
+        )
     if not ready:
         raise ServiceUnavailableError(
             f"no worker is ready to serve {model!r} yet; try again in a few seconds",

@@ -184,6 +184,10 @@ def test_there_may_be_nobody() -> None:
         candidates(MODEL, cluster(worker_snapshot("x", state="lost")), NOW)
     with pytest.raises(ServiceUnavailableError):
         candidates("another", cluster(worker_snapshot("x")), NOW)
+    with pytest.raises(ServiceUnavailableError, match="every worker that serves 'm' is parked"):
+        candidates(MODEL, cluster(worker_snapshot("x", "parked"), worker_snapshot("y", state="lost")), NOW)
+    with pytest.raises(ServiceUnavailableError, match="no worker is ready to serve 'm'"):
+        candidates(MODEL, cluster(worker_snapshot("x")), NOW, excluded=[worker_snapshot("x").incarnation])
 
 
 def test_the_rest_of_an_answer_goes_to_decode_first_and_never_to_other_weights() -> None:
