@@ -135,7 +135,6 @@ def test_a5_what_prefill_refuses_ends_decode_at_once(kind: str, status: int, err
             await read_all(first)
         with pytest.raises(OtherLegFailedError):
             await read_all(second)
-        assert pair[1].outcomes.failures == []
 
     both(kind, test)
 

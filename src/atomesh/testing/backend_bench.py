@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from atomesh.clock import MonotonicClock
-from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.backend import WorkerBackend
 from atomesh.mesh.backends.context import BackendContext, LocalModel
 from atomesh.mesh.backends.hand_offs import HandOffs
@@ -47,20 +46,6 @@ async def read_all(stream: RequestStream) -> list[TokenDelta]:
     return found
 
 
-class NotedOutcomes:
-    """A Breaker that remembers."""
-
-    def __init__(self) -> None:
-        self.successes = 0
-        self.failures: list[AtomeshError] = []
-
-    def note_success(self, _address: str) -> None:
-        self.successes += 1
-
-    def note_failure(self, _address: str, error: AtomeshError) -> None:
-        self.failures.append(error)
-
-
 class BackendBench(ABC):
     """`backend` runs while the bench does."""
 
@@ -68,7 +53,6 @@ class BackendBench(ABC):
 
     def __init__(self) -> None:
         self.registry = WorkerRegistry(lambda _: None)
-        self.outcomes = NotedOutcomes()
 
     @abstractmethod
     def says(self, speech: Speech) -> None:
@@ -135,7 +119,6 @@ class HttpBench(BackendBench):
             self.texts,
             hand_offs=HandOffs() if hand_offs is None else hand_offs,
             find_model=lambda name: FILES if name == MODEL else None,
-            breaker=self.outcomes,
         )
         self.backend = make_backend(BackendSpec(server.url, kind, role), context)
 

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from atomesh.clock import Clock
-from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.hand_offs import HandOffs
 from atomesh.mesh.backends.knowledge import Knowledge
 from atomesh.mesh.backends.text_servers import TextServers
@@ -21,24 +19,6 @@ class LocalModel:
     architecture: str
     vocab_size: int
     eos_token_ids: tuple[int, ...]
-
-
-class Breaker(Protocol):
-    """Hears how each leg ended, by the back end's address. A refusal of the request itself is no failure."""
-
-    def note_success(self, address: str) -> None: ...
-
-    def note_failure(self, address: str, error: AtomeshError) -> None: ...
-
-
-class NoBreaker:
-    """Lets everything through."""
-
-    def note_success(self, _address: str) -> None:
-        """Nothing is counted."""
-
-    def note_failure(self, _address: str, _error: AtomeshError) -> None:
-        """Nothing is counted."""
 
 
 def _nowhere(_name: str) -> LocalModel | None:
@@ -58,4 +38,3 @@ class BackendContext:
     knowledge: Knowledge = field(default_factory=Knowledge)
     hand_offs: HandOffs = field(default_factory=HandOffs)
     find_model: Callable[[str], LocalModel | None] = _nowhere
-    breaker: Breaker = field(default_factory=NoBreaker)

@@ -65,7 +65,7 @@ class HttpBackend(QuietBackend, ABC):
         self.spec = spec
         self.context = context
         self.client = HttpClient(spec.url, spec.api_key)
-        self._legs = LegTasks(spec.url, context.breaker)
+        self._legs = LegTasks(spec.url)
         self._is_connected = False
         self._load = LoadReport()
         self._is_missed = False

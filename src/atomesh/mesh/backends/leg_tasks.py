@@ -5,9 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from atomesh.errors import AtomeshError, EngineError
-from atomesh.mesh.backends.context import Breaker
 from atomesh.mesh.backends.request_stream import RequestStream
-from atomesh.mesh.request_flow.relayed_flow import OtherLegFailedError
 
 _log = logging.getLogger(__name__)
 
@@ -17,9 +15,8 @@ Work = Callable[[RequestStream], Awaitable[None]]
 class LegTasks:
     """Of one back end."""
 
-    def __init__(self, address: str, breaker: Breaker) -> None:
+    def __init__(self, address: str) -> None:
         self._address = address
-        self._breaker = breaker
         self._open: dict[asyncio.Task[None], RequestStream] = {}
 
     def __len__(self) -> int:
@@ -51,15 +48,6 @@ class LegTasks:
                 raise EngineError("the engine ended the answer before it was complete; try again")
         except AtomeshError as error:
             stream.fail(error)
-            self._note(error)
         except Exception:  # noqa: BLE001  the task's root: whoever listens must hear of it
             _log.exception("what the engine at %s said was not understood", self._address)
-            fault = EngineError("what the engine said was not understood; try again")
-            stream.fail(fault)
-            self._note(fault)
-        else:
-            self._breaker.note_success(self._address)
-
-    def _note(self, error: AtomeshError) -> None:
-        if error.status >= 500 and not isinstance(error, OtherLegFailedError):
-            self._breaker.note_failure(self._address, error)
+            stream.fail(EngineError("what the engine said was not understood; try again"))

@@ -168,24 +168,6 @@ def test_an_engine_that_says_it_is_ill_is_lost() -> None:
     asyncio.run(whole())
 
 
-def test_what_the_breaker_hears() -> None:
-    async def whole() -> None:
-        async with http_bench("vllm") as bench:
-            for speech in (Speech([1]), Speech(status=400), Speech(status=500), Speech(status=503)):
-                bench.says(speech)
-                stream = bench.submit(request_of(1))
-                if speech.status == 200:
-                    await read_all(stream)
-                else:
-                    with pytest.raises(Exception, match=r"engine|refused"):
-                        await read_all(stream)
-
-            assert bench.outcomes.successes == 1
-            assert [error.status for error in bench.outcomes.failures] == [500, 503]
-
-    asyncio.run(whole())
-
-
 def test_metrics_are_summed_over_their_labels() -> None:
     readings = read_metrics(
         '# HELP vllm:x y\nvllm:x{engine="0"} 2.0\nvllm:x{engine="1"} 3.0\nvllm:h_bucket{le="1"} 9\n'
