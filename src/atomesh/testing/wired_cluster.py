@@ -17,6 +17,7 @@ class KeptProcess:
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self.words = words
+        self.follower: ServedProcess | None = None  # whose process is to be the one that runs now
         self._environment = environment
         self._is_stopping = False
         self.process = self._start()
@@ -37,6 +38,8 @@ class KeptProcess:
             if self._is_stopping:
                 return
             self.process = self._start()
+            if self.follower is not None:
+                self.follower.process = self.process
 
     def _start(self) -> "subprocess.Popen[str]":
         return subprocess.Popen(  # noqa: S603
@@ -55,7 +58,8 @@ class WorkerPlan:
 
 @contextmanager
 def mixed_cluster(home: Path, plans: Mapping[str, WorkerPlan], *flags: str) -> Iterator[ServedProcess]:
-    """The gateway's process with workers by id, just started; all stopped in the end.
+    """The gateway's process, always the one that runs now, with workers by id, just started; all stopped in
+    the end.
 
     `flags` are for all the workers.
     """
@@ -72,7 +76,8 @@ def mixed_cluster(home: Path, plans: Mapping[str, WorkerPlan], *flags: str) -> I
             stack.callback(KeptProcess(words, environment).stop)
         front = KeptProcess([*gateway, *(f"--worker={one}" for one in addresses.values())], environment)
         stack.callback(front.stop)
-        yield ServedProcess(front.process, port)
+        front.follower = served = ServedProcess(front.process, port)
+        yield served
 
 
 @contextmanager
