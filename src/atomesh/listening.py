@@ -86,3 +86,19 @@ def _reason(error: OSError | UnicodeError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "it is in use"
     return str(error.strerror or error).partition(" (while attempting to bind")[0]  # create_server's words
+
+
+def settle(sock: socket.socket) -> None:
+    """What a connected socket needs over TCP: small frames at once, and a host that vanished noticed."""
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", 5),
+        ("TCP_KEEPINTVL", 2),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", 10_000),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

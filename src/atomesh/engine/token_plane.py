@@ -12,6 +12,7 @@ from atomesh.clock import Clock
 from atomesh.engine.engine_loop import EngineLoop
 from atomesh.engine.gateway_connection import GatewayConnection, HandshakeError
 from atomesh.errors import AtomeshError
+from atomesh.listening import settle
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.frames import (
     Abort,
@@ -202,20 +203,5 @@ async def _accept(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> s
             await asyncio.sleep(0.1)
             continue
         sock.setblocking(False)
-        if sock.family != socket.AF_UNIX:
-            _tune(sock)
+        settle(sock)
         return sock
-
-
-def _tune(sock: socket.socket) -> None:
-    """Send small frames at once, and notice a gateway whose host vanished without a word."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", 5),
-        ("TCP_KEEPINTVL", 2),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 10_000),
-    ):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -15,11 +15,11 @@ from atomesh.kv_transfer.connection import Connection, ConnectionLost, OutgoingP
 from atomesh.kv_transfer.introduction import LayoutError
 from atomesh.kv_transfer.kinds import connection_class
 from atomesh.kv_transfer.plane import Plane
-from atomesh.kv_transfer.sockets import call, listen, settle
+from atomesh.kv_transfer.sockets import call, listen
 from atomesh.kv_transfer.strangers import Strangers
 from atomesh.kv_transfer.transport import BlockPush, Fenced, PeerLost, Pushed, PushFailed, TransportEvent
 from atomesh.kv_transfer.wire import Hello
-from atomesh.listening import bound_address, forget
+from atomesh.listening import bound_address, forget, settle
 from atomesh.protocol.address import Address, parse_address
 from atomesh.protocol.kv_handoff import HandoffMessage
 

@@ -32,7 +32,7 @@ def call(address: Address) -> socket.socket:
         target = (str(ip_address(address.host)), address.port)
     try:
         sock.setblocking(False)
-        settle(sock)
+        listening.settle(sock)
         code = sock.connect_ex(target)
     except OSError:
         sock.close()
@@ -41,19 +41,3 @@ def call(address: Address) -> socket.socket:
         sock.close()
         raise OSError(code, os.strerror(code))
     return sock
-
-
-def settle(sock: socket.socket) -> None:
-    """What a connected TCP socket needs: small frames at once, and a dead host noticed."""
-    if sock.family == socket.AF_UNIX:
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", 5),
-        ("TCP_KEEPINTVL", 2),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 15_000),
-    ):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

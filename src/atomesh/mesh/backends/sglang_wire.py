@@ -11,9 +11,9 @@ import msgspec
 
 from atomesh.errors import AtomeshError, EngineError, InvalidRequestError
 from atomesh.mesh.backends.foreign_errors import to_error, to_error_in_stream
+from atomesh.mesh.backends.token_biases import token_biases
 from atomesh.protocol.generation import GenerationRequest, TokenDelta, TokenLogprobs
 
-BAN = -100.0
 _Entry = tuple[float | None, int, Any]  # logprob, token id, its text or null
 
 
@@ -83,18 +83,8 @@ def _constraints(request: GenerationRequest) -> dict[str, Any]:
         raise InvalidRequestError(
             "allowed_token_ids is not taken by this model's engine; leave it out", param="allowed_token_ids"
         )
-    bias = dict(sampling.logit_bias)
-    for word in sampling.bad_words:
-        if len(word) > 1:
-            raise InvalidRequestError(
-                f"bad_words has a word of {len(word)} tokens; this model's engine takes those of one token "
-                "only: leave it out",
-                param="bad_words",
-            )
-        bias[word[0]] = BAN
-    if not bias:
-        return {}
-    return {"logit_bias": {str(token_id): value for token_id, value in bias.items()}}
+    biases = token_biases(sampling)
+    return {"logit_bias": biases} if biases else {}
 
 
 class AnswerReader:

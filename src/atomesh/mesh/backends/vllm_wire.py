@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from atomesh.errors import EngineError, InvalidRequestError
+from atomesh.errors import EngineError
 from atomesh.mesh.backends.foreign_errors import to_error_in_stream
+from atomesh.mesh.backends.token_biases import token_biases
 from atomesh.protocol.generation import FinishReason, GenerationRequest, TokenDelta, TokenLogprobs
 
-BAN = -100.0  # the least that logit_bias takes
 _FINISHED: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop"}
 _TOKEN = "token_id:"  # noqa: S105  what vLLM calls a token without its text
 
@@ -143,18 +143,8 @@ def continued(request: GenerationRequest, choice: int, tokens: list[int]) -> Gen
 
 def _constraints(request: GenerationRequest) -> dict[str, Any]:
     sampling = request.sampling
-    bias = dict(sampling.logit_bias)
-    for word in sampling.bad_words:
-        if len(word) > 1:
-            raise InvalidRequestError(
-                f"bad_words has a word of {len(word)} tokens; this model's engine takes those of one token "
-                "only: leave it out",
-                param="bad_words",
-            )
-        bias[word[0]] = BAN
-    found: dict[str, Any] = {}
-    if bias:
-        found["logit_bias"] = {str(token_id): value for token_id, value in bias.items()}
+    biases = token_biases(sampling)
+    found: dict[str, Any] = {"logit_bias": biases} if biases else {}
     if sampling.allowed_token_ids:
         found["allowed_token_ids"] = list(sampling.allowed_token_ids)
     return found
