@@ -159,11 +159,15 @@ def test_c1_a_client_that_leaves_ends_both_legs(kind: str) -> None:
         pair[0].says(Speech([HOLD, 99]))
         pair[1].says(Speech([11, 12, HOLD, 13]))
         first, second = legs(pair, request_of(1, 2))
-        await pair[0].until(lambda: pair[0].num_asked == 1)
+        num_legs = {"vllm": (1, 0), "sglang": (1, 1)}[kind]  # vLLM's decode is asked after prefill's answer
+        for bench, count in zip(pair, num_legs, strict=True):
+            await bench.until(lambda bench=bench, count=count: bench.num_asked == count)
         first.abort()
         second.abort()
 
-        await pair[0].until(lambda: pair[0].num_aborted == 1)
+        for bench, count in zip(pair, num_legs, strict=True):
+            await bench.until(lambda bench=bench, count=count: bench.num_aborted == count)
+        assert [bench.num_asked for bench in pair] == list(num_legs)
 
     both(kind, test)
 

@@ -118,6 +118,17 @@ def test_what_was_sealed_cannot_be_said_twice_or_changed(apart: PDBench, decode:
             mangled = bytearray(good + good[-40:])
             mangled[frames.randrange(len(good))] ^= 1 << frames.randrange(8)
             sock.sendall(mangled[: frames.randint(1, len(mangled))])
+    for spoil in (lambda *sealed: sealed + sealed[-1:], lambda *sealed: (*sealed[:-1], flipped(sealed[-1]))):
+        before = refusals(apart)
+        with connect(decode.kv_address or "") as sock:
+            channel = greeted(sock, apart.secret)
+            sealed = (channel.encode(Proof()), channel.encode(Said(Renew(bytes(16)))))
+            sock.sendall(b"".join(spoil(*sealed)))
+            wait_for(lambda before=before: refusals(apart) > before, 5.0)
+
+
+def flipped(frame: bytes) -> bytes:
+    return frame[:-1] + bytes([frame[-1] ^ 1])
 
 
 def test_those_who_call_and_say_nothing_keep_nobody_out(apart: PDBench, decode: WorkerDescription) -> None:
