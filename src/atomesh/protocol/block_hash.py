@@ -38,7 +38,11 @@ class BlockHasher:
 
     def chain(self, token_ids: Sequence[int], salt: str = "", adapter: str = "") -> list[BlockHash]:
         """The hashes of the full blocks of a prompt."""
-        parent, hashes = self.root(salt, adapter), []
+        return self.extend_all(self.root(salt, adapter), token_ids)
+
+    def extend_all(self, parent: BlockHash, token_ids: Sequence[int]) -> list[BlockHash]:
+        """The hashes of the full blocks after `parent`; what is left of a partial one counts for nothing."""
+        hashes = []
         for start in range(0, len(token_ids) - self.block_size + 1, self.block_size):
             parent = self.extend(parent, token_ids[start : start + self.block_size])
             hashes.append(parent)

@@ -69,8 +69,12 @@ def digest_part(block_hash: bytes, tier: Tier = "device") -> int:
 
 
 def add_to_digest(digest: int, block_hashes: Iterable[bytes], tier: Tier = "device") -> int:
-    return (digest + sum(digest_part(one, tier) for one in block_hashes)) & _DIGEST_MASK
+    for one in block_hashes:
+        digest += digest_part(one, tier)
+    return digest & _DIGEST_MASK
 
 
 def take_from_digest(digest: int, block_hashes: Iterable[bytes], tier: Tier = "device") -> int:
-    return (digest - sum(digest_part(one, tier) for one in block_hashes)) & _DIGEST_MASK
+    for one in block_hashes:
+        digest -= digest_part(one, tier)
+    return digest & _DIGEST_MASK

@@ -169,10 +169,8 @@ class KVCacheManager:
         if len(hashes) >= num_blocks:
             return
         parent = hashes[-1] if hashes else self._hasher.root(sequence.request.request.cache_salt)
-        for index in range(len(hashes), num_blocks):
-            start = index * self.block_size
-            parent = self._hasher.extend(parent, sequence.token_ids(start, start + self.block_size))
-            hashes.append(parent)
+        start, end = len(hashes) * self.block_size, num_blocks * self.block_size
+        hashes += self._hasher.extend_all(parent, sequence.token_ids(start, end))
 
     def check_invariants(self, sequences: "Iterable[TokenSequence]", others: "Iterable[int]" = ()) -> None:
         """`sequences` are all that hold blocks, but for `others`: each once for each hold."""

@@ -15,14 +15,12 @@ class Case:
     """
 
     inputs: PlacementInputs
+    request: RequestFacts
+    weights: Weights
     best_cached: int
     holder_queued_s: float
     waste_price: float
     popularity: float = 0.0
-
-    @property
-    def request(self) -> RequestFacts:
-        return self.inputs.request
 
     @property
     def best_prefix(self) -> BlockHash | None:
@@ -30,15 +28,11 @@ class Case:
         depth = min(self.best_cached // self.request.block_size, len(self.request.block_hashes))
         return self.request.block_hashes[depth - 1] if depth else None
 
-    @property
-    def weights(self) -> Weights:
-        return self.inputs.weights
-
 
 def make_case(inputs: PlacementInputs, seats: Sequence[Seat]) -> Case:
     best = max((seat.ready_tokens for seat in seats), default=0)
     queued_s = min((seat.queued_s for seat in seats if seat.ready_tokens == best), default=0.0)
-    return Case(inputs, best, queued_s, _waste_price(inputs, seats))
+    return Case(inputs, inputs.request, inputs.weights, best, queued_s, _waste_price(inputs, seats))
 
 
 def _waste_price(inputs: PlacementInputs, seats: Sequence[Seat]) -> float:

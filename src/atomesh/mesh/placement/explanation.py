@@ -1,6 +1,6 @@
 """Why a request went where it went: every candidate with each of its terms, in seconds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from atomesh.mesh.placement.placement import Placement
@@ -55,4 +55,9 @@ class Explanation:
 @dataclass(frozen=True, slots=True)
 class Decision:
     placement: Placement
-    explanation: Explanation
+    _explain: Callable[[], Explanation]
+
+    @property
+    def explanation(self) -> Explanation:
+        """Made when it is asked for, each time: most decisions are never explained."""
+        return self._explain()

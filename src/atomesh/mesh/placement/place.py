@@ -7,6 +7,7 @@ for that role, and the pair's. Ties go to those who were given the fewest reques
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.case import Case, make_case
@@ -63,9 +64,13 @@ def _pricing(case: Case, policies: PolicySet) -> Pricing:
 
 
 def _decide(case: Case, seats: Sequence[Seat], found: Found, policies: PolicySet) -> Decision:
+    return Decision(_placement(found.options[0]), partial(_explain, case, seats, found, policies))
+
+
+def _explain(case: Case, seats: Sequence[Seat], found: Found, policies: PolicySet) -> Explanation:
     request, shown = case.request, tuple(map(_candidate, found.options))
     names = dict.fromkeys(policies.name(request.policy, stage) for stage in STAGES)
-    explanation = Explanation(
+    return Explanation(
         policy="+".join(names),
         chosen=shown[0],
         candidates=shown,
@@ -79,7 +84,6 @@ def _decide(case: Case, seats: Sequence[Seat], found: Found, policies: PolicySet
             "expected_output_tokens": request.output_tokens,
         },
     )
-    return Decision(_placement(found.options[0]), explanation)
 
 
 def _placement(option: Option) -> Placement:

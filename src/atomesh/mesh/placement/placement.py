@@ -1,12 +1,14 @@
 """Where a request, or the rest of one, may be served: the workers, and the ways that their roles allow."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from atomesh.errors import ServiceUnavailableError
-from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot, can_hand_off, layout_difference
+from atomesh.mesh.cluster.breaker import CLOSED
+from atomesh.mesh.cluster.snapshot import FRESH_S, ClusterSnapshot, WorkerSnapshot, layout_difference
 from atomesh.protocol.generation import GenerationRequest
+from atomesh.protocol.kv_layout import KVLayout, difference
 
 RETRY_AFTER_S = 2
 T = TypeVar("T")
@@ -68,12 +70,10 @@ def candidates(
 
     Raises ServiceUnavailableError when there is none.
     """
-    able = [
-        worker
-        for worker in cluster.ready(model)
-        if worker.incarnation not in excluded and (worker.weights.prefill or worker.weights.decode)
-    ]
-    ready = tuple(worker for worker in able if worker.breaker.lets_through(now))
+    able: Sequence[WorkerSnapshot] = cluster.offered(model)
+    if excluded:
+        able = [worker for worker in able if worker.incarnation not in excluded]
+    ready = tuple([one for one in able if one.breaker is CLOSED or one.breaker.lets_through(now)])
     if able and not ready:
         raise ServiceUnavailableError(
             f"every worker that could serve {model!r} has failed again and again; try again in a few seconds",
@@ -90,7 +90,8 @@ def candidates(
             f"no worker is ready to serve {model!r} yet; try again in a few seconds",
             retry_after_s=RETRY_AFTER_S,
         )
-    return Candidates(ready, tuple(worker for worker in ready if not worker.is_silent(now)))
+    heard_since = now - FRESH_S
+    return Candidates(ready, tuple([worker for worker in ready if worker.heard_at >= heard_since]))
 
 
 def choose(found: Candidates, find: Callable[[Sequence[WorkerSnapshot]], T]) -> T | None:
@@ -141,19 +142,42 @@ def options(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> list[Pl
     Raises ServiceUnavailableError when disaggregation is required and cannot be had, when there are workers
     for both roles but none of them could use the other's KV, and where there are no workers.
     """
+    found: list[Placement] = [PrefillDecode(prefill, decode) for prefill, decode in _pairs(workers)]
+    found += [Unified(worker) for worker in _whole(workers, rules)]
+    return found or _against_their_roles(workers, rules)
+
+
+def check_options(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> None:
+    """Raises as `options` does, in a time that does not grow with the pairs that there are."""
+    if next(_whole(workers, rules), None) is None and next(_pairs(workers), None) is None:
+        _against_their_roles(workers, rules)
+
+
+def _whole(workers: Iterable[WorkerSnapshot], rules: PlacementRules) -> Iterator[WorkerSnapshot]:
+    """Those that may do both steps of one request."""
+    if not rules.require_disaggregation:
+        yield from (worker for worker in workers if worker.weights.prefill and worker.weights.decode)
+
+
+def _pairs(workers: Sequence[WorkerSnapshot]) -> Iterator[tuple[WorkerSnapshot, WorkerSnapshot]]:
+    """Every two that may share a request, by their roles and by their KV; each worker is looked at once."""
+    decodes: dict[KVLayout, list[WorkerSnapshot]] = {}
+    for worker in workers:
+        if worker.weights.decode and (layout := worker.kv_plane) is not None:
+            decodes.setdefault(layout, []).append(worker)
+    for prefill in workers if decodes else ():
+        if prefill.weights.prefill and (layout := prefill.kv_plane) is not None:
+            yield from ((prefill, one) for one in decodes.get(layout, ()) if one is not prefill)
+
+
+def _against_their_roles(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> list[Placement]:
+    """What is left where the roles allow nothing: whoever there is does it all. Raises as `options`."""
     if not workers:
         raise ServiceUnavailableError(
             "no worker that could do it has been heard of within the last second; try again in a few seconds",
             retry_after_s=RETRY_AFTER_S,
         )
-    both = [(p, d) for p in workers if p.weights.prefill for d in workers if d.weights.decode and d is not p]
-    apart: list[Placement] = [PrefillDecode(p, d) for p, d in both if can_hand_off(p, d)]
-    whole: list[Placement] = [Unified(w) for w in workers if w.weights.prefill and w.weights.decode]
-    if rules.require_disaggregation:
-        whole = []
-    if apart or whole:
-        return apart + whole
-    if (reason := _mismatch(both)) is not None:
+    if (reason := _mismatch(workers)) is not None:
         raise ServiceUnavailableError(
             f"the prefill and the decode worker cannot share KV: {reason}; start both with the same flags"
         )
@@ -170,6 +194,10 @@ def options(workers: Sequence[WorkerSnapshot], rules: PlacementRules) -> list[Pl
     return [Unified(worker, is_fallback=True) for worker in local]
 
 
-def _mismatch(pairs: Iterable[tuple[WorkerSnapshot, WorkerSnapshot]]) -> str | None:
-    reasons = (layout_difference(prefill, decode) for prefill, decode in pairs)
+def _mismatch(workers: Iterable[WorkerSnapshot]) -> str | None:
+    """How the KV of prefill workers differs from that of decode workers, by the first that do."""
+    told = [(worker.weights, worker.layout) for worker in workers if worker.layout is not None]
+    ours = dict.fromkeys(layout for weights, layout in told if weights.prefill)
+    theirs = dict.fromkeys(layout for weights, layout in told if weights.decode)
+    reasons = (difference(one, other) for one in ours for other in theirs)
     return next((reason for reason in reasons if reason is not None), None)

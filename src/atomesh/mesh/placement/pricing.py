@@ -1,6 +1,6 @@
 """The sums: every way to serve a request among those nominated, each with its terms in seconds."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
@@ -15,18 +15,24 @@ from atomesh.mesh.placement.seats import Seat
 
 PAIRED = 4  # of each step's nominees, how many are tried in every combination
 
-Terms = dict[str, float]
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, for the same reason as a Seat
 class Option:
-    """One way to serve the request; `decode` is None where one worker does it all."""
+    """One way to serve the request; `decode` is None where one worker does it all.
+
+    Nobody changes it. `seconds` are those of the terms that `names` names.
+    """
 
     prefill: Seat
     decode: Seat | None
-    terms: Terms
+    names: Sequence[str]
+    seconds: Sequence[float]
     total_s: float
     is_fallback: bool = False
+
+    @property
+    def terms(self) -> Mapping[str, float]:
+        return dict(zip(self.names, self.seconds, strict=True))
 
     @property
     def way(self) -> Way:
@@ -39,13 +45,12 @@ class Option:
         return self.total_s, dispatched + (0 if self.decode is None else self.decode.worker.dispatched)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Priced:
     """A nominee for one step, with that step's terms, each divided by its weight for the role."""
 
     seat: Seat
-    terms: Terms
-    total_s: float
+    seconds: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,9 @@ class Pricing:
             load_scorers(decode.scorers).decode,
             load_scorers(prefill.scorers).pair,
         )
+        self._names_whole = _names(self._scorers.prefill) + _names(self._scorers.decode)
+        self._names_apart = self._names_whole + _names(self._scorers.pair)
+        self._decodes: dict[int, Priced] = {}  # by the seat's id
 
     def find(self, seats: Sequence[Seat]) -> Found:
         """Every way that the roles allow among the nominees; if there is none, those that they do not.
@@ -124,36 +132,47 @@ class Pricing:
         return bool(seat.worker.weights.decode) and not self._case.inputs.rules.require_disaggregation
 
     def _whole(self, one: Priced, is_fallback: bool = False) -> Option:
-        terms = one.terms | self._for_decode(one.seat).terms
-        return Option(one.seat, None, terms, sum(terms.values()), is_fallback)
+        seconds = one.seconds + self._for_decode(one.seat).seconds
+        return Option(one.seat, None, self._names_whole, seconds, sum(seconds), is_fallback)
 
     def _pair(self, prefill: Priced, decode: Priced) -> Option:
-        terms = prefill.terms | decode.terms
-        for name, scorer in self._scorers.pair:
-            terms[name] = scorer(prefill.seat, decode.seat, self._case)
-        return Option(prefill.seat, decode.seat, terms, sum(terms.values()))
+        own = [scorer(prefill.seat, decode.seat, self._case) for _, scorer in self._scorers.pair]
+        seconds = prefill.seconds + decode.seconds + own
+        return Option(prefill.seat, decode.seat, self._names_apart, seconds, sum(seconds))
 
     def _for_prefill(self, seat: Seat) -> Priced:
         return self._price(seat, self._scorers.prefill, seat.worker.weights.prefill or 1.0)
 
     def _for_decode(self, seat: Seat) -> Priced:
-        return self._price(seat, self._scorers.decode, seat.worker.weights.decode or 1.0)
+        priced = self._decodes.get(id(seat))
+        if priced is None:
+            weight = seat.worker.weights.decode or 1.0
+            priced = self._decodes[id(seat)] = self._price(seat, self._scorers.decode, weight)
+        return priced
 
     def _price(self, seat: Seat, scorers: Sequence[tuple[str, SeatScorer]], weight: float) -> Priced:
-        terms = {name: scorer(seat, self._case) / weight for name, scorer in scorers}
-        return Priced(seat, terms, sum(terms.values()))
+        case = self._case
+        return Priced(seat, [scorer(seat, case) / weight for _, scorer in scorers])
+
+
+def _names(scorers: Iterable[tuple[str, object]]) -> tuple[str, ...]:
+    return tuple(name for name, _ in scorers)
 
 
 def _dearer(option: Option, share: float) -> Option:
     more_s = option.total_s * share
     return Option(
-        option.prefill, option.decode, option.terms | {"hysteresis": more_s}, option.total_s + more_s
+        option.prefill,
+        option.decode,
+        (*option.names, "hysteresis"),
+        [*option.seconds, more_s],
+        option.total_s + more_s,
     )
 
 
 def _cheapest(nominees: Sequence[Priced]) -> Sequence[Priced]:
     def order(one: Priced) -> tuple[float, int]:
-        return one.total_s, one.seat.worker.dispatched
+        return sum(one.seconds), one.seat.worker.dispatched
 
     return nsmallest(PAIRED, nominees, key=order)
 

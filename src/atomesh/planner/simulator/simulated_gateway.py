@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from atomesh.mesh.cluster.registry import Commitment, Work, WorkerRegistry
-from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.cluster.snapshot import FRESH_S, WorkerSnapshot
 from atomesh.mesh.placement.cost_model import CostModel
 from atomesh.mesh.placement.inputs import PlacementInputs, RequestFacts
 from atomesh.mesh.placement.place import place
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from atomesh.protocol.worker import LoadReport
 
 MODEL = "simulated"
+HEARTBEAT_S = FRESH_S / 2
 FIRST_TOKEN_ONLY = SamplingSpec(seed=0, max_tokens=1)
 
 
@@ -62,6 +63,7 @@ class SimulatedGateway:
         self._loads: dict[str, LoadReport] = {}
         self._open: dict[str, tuple[float, Commitment]] = {}
         self._num_arrived = 0
+        self._next_heartbeat = 0.0
 
     def connect(self, worker: SimulatedWorker) -> None:
         description = worker.description
@@ -135,5 +137,8 @@ class SimulatedGateway:
 
     def _hear_of_all(self, now: float) -> None:
         """Heartbeats: none of these workers hangs, however long its steps are."""
+        if now < self._next_heartbeat:
+            return
+        self._next_heartbeat = now + HEARTBEAT_S
         for address, load in self._loads.items():
             self._registry.heard(address, load, now)

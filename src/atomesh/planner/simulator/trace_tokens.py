@@ -5,9 +5,12 @@ prompt takes as little memory as its ids, and a block's hash is its id: nothing 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from atomesh.protocol.block_hash import HASH_BYTES, BlockHash, BlockHasher
+
+MAX_KNOWN_HASHES = 2**18
 
 
 class TraceTokens(Sequence[int]):
@@ -59,7 +62,12 @@ class TraceHasher(BlockHasher):
     def extend(self, parent: BlockHash, token_ids: Sequence[int]) -> BlockHash:
         return hash_of_id(token_ids[0])
 
+    def extend_all(self, parent: BlockHash, token_ids: Sequence[int]) -> list[BlockHash]:
+        size = self.block_size
+        return [hash_of_id(token_ids[start]) for start in range(0, len(token_ids) - size + 1, size)]
 
+
+@lru_cache(maxsize=MAX_KNOWN_HASHES)
 def hash_of_id(block_id: int) -> BlockHash:
     """Both halves tell blocks apart, as a real hash's do; none is the root's, which is all zeros."""
     half = (block_id + 1).to_bytes(HASH_BYTES // 2, "little")
