@@ -6,6 +6,7 @@ from math import isfinite
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
 
 from atomesh.errors import ServiceUnavailableError
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot, can_hand_off
@@ -13,10 +14,10 @@ from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.mesh.placement.costs import Costs, LinkCosts, StepCosts
 from atomesh.mesh.placement.inputs import RequestFacts
 from atomesh.mesh.placement.place import place
-from atomesh.mesh.placement.placement import PlacementRules, PrefillDecode
+from atomesh.mesh.placement.placement import PlacementRules, PrefillDecode, check_options, options
 from atomesh.mesh.placement.policies.registry import POLICIES, PolicySet
 from atomesh.protocol.block_hash import BlockHash
-from atomesh.protocol.worker import LoadReport, RoleWeights
+from atomesh.protocol.worker import LoadReport, Role, RoleWeights
 from atomesh.testing.mesh_snapshots import LAYOUT, worker_snapshot
 from atomesh.testing.placed import placement_inputs
 
@@ -49,6 +50,30 @@ def workers(draw: st.DrawFn, name: str) -> WorkerSnapshot:
 @st.composite
 def clusters(draw: st.DrawFn) -> list[WorkerSnapshot]:
     return [draw(workers(f"w{n}")) for n in range(draw(st.integers(1, 20)))]
+
+
+@given(
+    found=st.lists(st.integers(0, 5), max_size=8).map(
+        lambda kinds: [_of_kind(f"w{n}", kind) for n, kind in enumerate(kinds)]
+    ),
+    rules=st.builds(PlacementRules, st.booleans(), st.booleans()),
+)
+def test_the_quick_look_finds_what_the_whole_list_says(
+    found: list[WorkerSnapshot], rules: PlacementRules
+) -> None:
+    outcomes = []
+    for look in (options, check_options):
+        try:
+            outcomes.append(("", bool(look(found, rules)) or look is check_options))
+        except ServiceUnavailableError as error:
+            outcomes.append((error.message, False))
+    assert outcomes[0] == outcomes[1]
+
+
+def _of_kind(name: str, kind: int) -> WorkerSnapshot:
+    role: Role = ("unified", "prefill", "decode")[kind % 3]
+    layout = LAYOUT if kind < 3 else replaced(LAYOUT, head_dim=2)
+    return worker_snapshot(name, role, layout if kind != 4 else None)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

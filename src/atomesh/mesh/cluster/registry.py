@@ -9,8 +9,19 @@ from atomesh.mesh.cluster.snapshot import FRESH_S, ClusterSnapshot, WorkerSnapsh
 from atomesh.protocol.worker import PRESETS, LoadReport, RoleWeights, WorkerDescription
 
 
+@dataclass(slots=True)
+class _Journal:
+    """Whether the last snapshot of the cluster still says how things are."""
+
+    is_current: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class _Worker:
+    """Whoever changes a field that a snapshot shows says so with `touch`."""
+
+    journal: _Journal = field(default_factory=_Journal)
+    shown: WorkerSnapshot | None = None
     is_known: bool = False
     is_connected: bool = False
     description: WorkerDescription | None = None
@@ -29,6 +40,9 @@ class _Worker:
     computed_tokens: int | None = None  # by its last report; None before its first one
     breaker: Breaker = CLOSED
     legs: "dict[Commitment, None]" = field(default_factory=dict)  # sent, and not over
+
+    def touch(self) -> None:
+        self.shown, self.journal.is_current = None, False
 
     @property
     def state(self) -> WorkerState:
@@ -80,6 +94,7 @@ class Commitment:
         worker.sequences += work.sequences
         worker.decoding += work.decoding
         worker.context_tokens += work.context_tokens
+        worker.touch()
 
     def computed(self, num_tokens: int) -> int:
         """The worker has computed so many tokens, first of all of this prompt; how many are left for others.
@@ -112,11 +127,13 @@ class Commitment:
         """The worker has done what it was asked."""
         if self._may_judge():
             self._worker.breaker = self._worker.breaker.succeeded()
+            self._worker.touch()
 
     def failed(self, now: float) -> None:
         """It ended in a fault of the worker's."""
         if self._may_judge():
             self._worker.breaker = self._worker.breaker.failed(now)
+            self._worker.touch()
 
     def _may_judge(self) -> bool:
         """Once; and what began before the breaker opened says nothing about the worker as it is now."""
@@ -127,6 +144,7 @@ class Commitment:
         self._worker.prefill_tokens -= self._tokens_left - tokens
         self._worker.prefill_quadratic -= self._quadratic_left - quadratic
         self._tokens_left, self._quadratic_left = tokens, quadratic
+        self._worker.touch()
 
     def end(self) -> None:
         """The worker has no more to do for the leg. A second call changes nothing."""
@@ -143,6 +161,7 @@ class Commitment:
         if self._is_probe and worker.breaker.probes:
             worker.breaker = replace(worker.breaker, probes=worker.breaker.probes - 1)
         worker.in_flight -= 1
+        worker.touch()
         if worker.in_flight == 0 and worker.when_idle is not None:
             worker.when_idle()
 
@@ -151,6 +170,8 @@ class WorkerRegistry:
     def __init__(self, on_hello: Callable[[WorkerDescription], None]) -> None:
         """`on_hello` hears each worker that connects, again after each reconnect."""
         self._workers: dict[str, _Worker] = {}
+        self._journal = _Journal()
+        self._cluster = ClusterSnapshot(())
         self._on_hello = on_hello
         self._listeners: dict[Callable[[], None], None] = {}  # in the order in which they came
 
@@ -176,11 +197,13 @@ class WorkerRegistry:
 
     def expect(self, address: str) -> None:
         """A worker is to be reached at `address`."""
-        self._workers[address] = _Worker()
+        self._workers[address] = _Worker(self._journal)
+        self._journal.is_current = False
 
     def forget(self, address: str) -> None:
         """Nobody is expected there any more."""
         self._workers.pop(address, None)
+        self._journal.is_current = False
         self.tell_change()
 
     def connected(self, address: str, description: WorkerDescription, now: float) -> None:
@@ -188,6 +211,7 @@ class WorkerRegistry:
         worker.is_known = worker.is_connected = True
         worker.description, worker.heard_at = description, now
         worker.load, worker.computed_tokens = LoadReport(), None
+        worker.touch()
         self._on_hello(description)
         self.tell_change()
 
@@ -195,6 +219,7 @@ class WorkerRegistry:
         if (worker := self._workers.get(address)) is not None:
             is_news = now - worker.heard_at > FRESH_S or load.draining != worker.load.draining
             worker.load, worker.heard_at = load, now
+            worker.touch()
             _take_off_computed(worker)
             if is_news:
                 self.tell_change()
@@ -218,11 +243,14 @@ class WorkerRegistry:
             _suspect(worker.legs)
             if worker.in_flight:  # one death is one fault, however many it takes along
                 worker.breaker = worker.breaker.failed(worker.heard_at)
+            worker.touch()
             self.tell_change()
 
     def set_weights(self, address: str, weights: RoleWeights) -> None:
         """From now on, whatever role the worker gives itself at its next hello."""
-        self._workers[address].chosen_weights = weights
+        worker = self._workers[address]
+        worker.chosen_weights = weights
+        worker.touch()
         self.tell_change()
 
     def chosen_weights(self, address: str) -> RoleWeights | None:
@@ -232,6 +260,7 @@ class WorkerRegistry:
         """No new work for this worker; `when_idle` is called once it has none left, perhaps at once."""
         worker = self._workers[address]
         worker.when_idle = when_idle
+        worker.touch()
         self.tell_change()
         if worker.in_flight == 0:
             when_idle()
@@ -246,7 +275,13 @@ class WorkerRegistry:
         return Commitment(worker, work)
 
     def snapshot(self) -> ClusterSnapshot:
-        return ClusterSnapshot(tuple(_snap(address, worker) for address, worker in self._workers.items()))
+        """The same one until something changes, with the same records of workers that have not."""
+        if not self._journal.is_current:
+            self._cluster = ClusterSnapshot(
+                tuple([worker.shown or _show(address, worker) for address, worker in self._workers.items()])
+            )
+            self._journal.is_current = True
+        return self._cluster
 
 
 def _suspect(legs: Iterable[Commitment]) -> None:
@@ -269,8 +304,8 @@ def _take_off_computed(worker: _Worker) -> None:
             return
 
 
-def _snap(address: str, worker: _Worker) -> WorkerSnapshot:
-    return WorkerSnapshot(
+def _show(address: str, worker: _Worker) -> WorkerSnapshot:
+    worker.shown = WorkerSnapshot(
         address=address,
         state=worker.state,
         description=worker.description,
@@ -286,3 +321,4 @@ def _snap(address: str, worker: _Worker) -> WorkerSnapshot:
         context_tokens=worker.context_tokens,
         breaker=worker.breaker,
     )
+    return worker.shown

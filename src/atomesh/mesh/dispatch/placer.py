@@ -27,8 +27,8 @@ from atomesh.mesh.placement.placement import (
     PlacementRules,
     PrefillDecode,
     candidates,
+    check_options,
     choose,
-    options,
 )
 from atomesh.mesh.placement.policies.rules import PolicyRules
 from atomesh.mesh.request_flow.steps import Nowhere, Place, Placed, PlaceRest
@@ -86,7 +86,7 @@ class Placer:
         """
         cluster = self._registry.snapshot()
         workers = self._candidates(cluster).ready
-        options(workers, self._rules_now(cluster))
+        check_options(workers, self._rules_now(cluster))
         told = [worker.description.model for worker in workers if worker.description is not None]
         return replaced(told[0], max_model_len=min(model.max_model_len for model in told))
 
@@ -228,9 +228,7 @@ class Placer:
 
     def _rules_now(self, cluster: ClusterSnapshot) -> PlacementRules:
         """At the start, workers that have not said hello yet are waited for, but not for ever."""
-        is_starting = self._clock.now() - self._opened_at < START_S and any(
-            worker.state == "connecting" for worker in cluster.workers
-        )
+        is_starting = self._clock.now() - self._opened_at < START_S and cluster.is_growing
         return replace(self._rules, may_fall_back=False) if is_starting else self._rules
 
     def _candidates(self, cluster: ClusterSnapshot, excluded: frozenset[str] = frozenset()) -> Candidates:

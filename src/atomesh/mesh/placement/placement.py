@@ -90,8 +90,7 @@ def candidates(
             f"no worker is ready to serve {model!r} yet; try again in a few seconds",
             retry_after_s=RETRY_AFTER_S,
         )
-    heard_since = now - FRESH_S
-    return Candidates(ready, tuple([worker for worker in ready if worker.heard_at >= heard_since]))
+    return Candidates(ready, tuple([worker for worker in ready if now - worker.heard_at <= FRESH_S]))
 
 
 def choose(found: Candidates, find: Callable[[Sequence[WorkerSnapshot]], T]) -> T | None:

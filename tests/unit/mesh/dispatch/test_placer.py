@@ -1,5 +1,6 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -297,3 +298,30 @@ def test_the_decision_is_kept_for_who_asks_why() -> None:
     [attempt] = account.attempts
     assert attempt.explanation.chosen.prefill == "u"
     assert attempt.explanation.policy == "kv_aware"
+
+
+@pytest.mark.parametrize("roles", [("unified",), ("prefill", "decode")])
+def test_to_describe_the_model_takes_a_look_at_each_worker_and_no_more(roles: Sequence[Role]) -> None:
+    def calls(num_workers: int) -> int:
+        world = World(*(f"w{n}" for n in range(num_workers)))
+        for n in range(num_workers):
+            world.hello(f"w{n}", roles[n % len(roles)])
+        return count_calls(world.placer.describe)
+
+    assert calls(256) < 4 * calls(64)
+
+
+def count_calls(of: Callable[[], object]) -> int:
+    """Calls of functions, Python's and C's, while `of` runs."""
+    count = 0
+
+    def see(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(see)
+    try:
+        of()
+    finally:
+        sys.setprofile(None)
+    return count
