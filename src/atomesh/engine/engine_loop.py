@@ -22,6 +22,7 @@ from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, Token
 from atomesh.protocol.kv_events import KVEvents
 from atomesh.protocol.sealed_channel import ChannelError
 from atomesh.protocol.step_trace import TraceLimits
+from atomesh.protocol.wire_errors import to_wire
 from atomesh.protocol.worker import LoadReport, RoleWeights
 
 if TYPE_CHECKING:
@@ -225,8 +226,8 @@ class EngineLoop:
         self._live.admit(engine_id, outlet, request, leg)
 
     def _refuse(self, outlet: Outlet, request: GenerationRequest, error: AtomeshError) -> None:
-        wire = WireError(type(error).__name__, error.message, error.param)
-        self._send(outlet, [TokenDelta(request_id=request.request_id, finish_reason="error", error=wire)])
+        refused = TokenDelta(request_id=request.request_id, finish_reason="error", error=to_wire(error))
+        self._send(outlet, [refused])
 
     def _abort(self, outlet: Outlet, request_id: str) -> None:
         engine_id = self._live.abort(outlet, request_id)

@@ -6,7 +6,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
-from atomesh import errors
 from atomesh.errors import AtomeshError, EngineError
 from atomesh.frontend.text.text_stream import TextStream
 from atomesh.frontend.text.tokenizer import Tokenizer
@@ -19,6 +18,7 @@ from atomesh.protocol.generation import (
     TokenLogprobs,
     WireError,
 )
+from atomesh.protocol.wire_errors import to_exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,4 @@ def _raise_first_failure(readers: Sequence[asyncio.Future[None]]) -> None:
 def _to_error(error: WireError | None) -> AtomeshError:
     if error is None:
         return EngineError("the engine aborted the request; try again")
-    kind = getattr(errors, error.kind, EngineError)
-    if not (isinstance(kind, type) and issubclass(kind, AtomeshError)):
-        kind = EngineError
-    return kind(error.message, param=error.param)
+    return to_exception(error)

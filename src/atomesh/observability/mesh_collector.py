@@ -1,17 +1,27 @@
 """The mesh's own figures at scrape time: what the gateway knows of its workers and of what it tried again."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-STATES = ("connecting", "ready", "draining", "lost")
+STATES = ("connecting", "ready", "silent", "draining", "lost")
+WORKER_REFUSALS = (
+    "registration_secret",
+    "registration_nonce",
+    "hung_up",
+    "greeting",
+    "secret",
+    "mac",
+    "size",
+    "message",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class MeshReading:
-    """`workers` counts by state; `retries` and `migrations` by model."""
+    """`workers` counts by state; `retries` and `migrations` by model; `worker_refusals` by reason."""
 
     workers: Mapping[str, int]
     retries: Mapping[str, int]
@@ -21,6 +31,7 @@ class MeshReading:
     retries_refused: int = 0
     prompts_barred: int = 0
     barred_refused: int = 0
+    worker_refusals: Mapping[str, int] = field(default_factory=dict)
 
 
 class MeshCollector(Collector):
@@ -44,10 +55,20 @@ class MeshCollector(Collector):
         yield CounterMetricFamily(
             "atomesh_quarantine_refusals", "Requests with such a prompt.", value=reading.barred_refused
         )
+        yield _worker_refusals(reading.worker_refusals)
         yield CounterMetricFamily("atomesh_tickets_minted", "Hand-offs begun.", value=reading.tickets_minted)
         yield GaugeMetricFamily(
             "atomesh_tickets_open", "Hand-offs of requests that are not over.", value=reading.tickets_open
         )
+
+
+def _worker_refusals(counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(
+        "atomesh_worker_refusals", "Times that what should be a worker was none of ours.", labels=("reason",)
+    )
+    for reason in WORKER_REFUSALS:
+        family.add_metric((reason,), counts.get(reason, 0))
+    return family
 
 
 def _by_model(name: str, text: str, counts: Mapping[str, int]) -> Metric:

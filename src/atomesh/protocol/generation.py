@@ -83,11 +83,12 @@ class Timings(msgspec.Struct, frozen=True, array_like=True):
 
 class WireError(msgspec.Struct, frozen=True, array_like=True):
     """An error on its way from the engine to the client: its class's name in `atomesh.errors`, and its
-    words."""
+    words; of a refusal also when to come back."""
 
     kind: str
     message: str
     param: str | None = None
+    retry_after_s: int | None = None
 
 
 class TokenDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,7 +22,7 @@ from atomesh.protocol.frames import (
 from atomesh.protocol.generation import TokenDelta, WireError
 from atomesh.protocol.kv_events import RequestKVSnapshot
 from atomesh.protocol.kv_layout import KVLayout
-from atomesh.protocol.sealed_channel import NONCE_BYTES
+from atomesh.protocol.sealed_channel import NONCE_BYTES, ChannelError
 from atomesh.protocol.token_channel import TokenChannel, worker_channel
 from atomesh.protocol.worker import LoadReport, ModelDescription, Role, WorkerDescription
 
@@ -141,7 +141,7 @@ class PuppetWorker:
                 if channel.is_proved and writer not in self._writers:
                     self._introduce(writer, channel)
                 self.asked += [one for one in messages if not isinstance(one, RequestKVSnapshot)]
-        except ConnectionError:
+        except (ConnectionError, ChannelError):
             return
         finally:
             self._writers.pop(writer, None)

@@ -21,7 +21,9 @@ def test_what_crosses_the_wire_comes_back(error: errors.AtomeshError) -> None:
     assert (type(back), vars(back)) == (type(error), vars(error))
 
 
-@pytest.mark.parametrize("kind", ["FatalRequestError", "AuthenticationError", "annotations", "", "NoSuchError"])
+@pytest.mark.parametrize(
+    "kind", ["FatalRequestError", "AuthenticationError", "annotations", "", "NoSuchError"]
+)
 def test_a_kind_that_no_worker_may_raise_is_an_engine_error(kind: str) -> None:
     back = to_exception(WireError(kind, "words", "n"))
     assert (type(back), back.message, back.param) == (errors.EngineError, "words", "n")

@@ -8,7 +8,7 @@ from atomesh.clock import Clock
 from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.knowledge import Knowledge
 from atomesh.mesh.backends.request_stream import RequestStream
-from atomesh.mesh.backends.worker_connection import News, WorkerConnection
+from atomesh.mesh.backends.worker_connection import HungUpError, News, WorkerConnection
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.backends.worker_news import WorkerNews
 from atomesh.mesh.cluster.registry import WorkerRegistry
@@ -38,6 +38,7 @@ PROFILE_S = 10.0  # a step may be long, and what is noted of them is not little
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 0.5
 FAULT_LOG_S = 10.0
+HUNG_UP = "hung_up"
 
 
 class SilentWorkerError(Exception):
@@ -47,8 +48,8 @@ class SilentWorkerError(Exception):
 class AtomBackend:
     """`run` keeps the connection; the registry hears what becomes of it.
 
-    `faults` counts the connections ended because the peer was none of ours, or somebody meddled with them, by
-    ChannelError's fault.
+    `faults` counts the connections that ended because the peer was none of ours or somebody meddled with
+    them, by ChannelError's fault, and as "hung_up" those that the peer ended before it said who it was.
     """
 
     def __init__(
@@ -58,8 +59,12 @@ class AtomBackend:
         registry: WorkerRegistry,
         clock: Clock,
         knowledge: Knowledge | None = None,
+        faults: Counter[str] | None = None,
     ) -> None:
-        """Raises ConfigurationError when `address` is none. The worker's news add to `knowledge`."""
+        """Raises ConfigurationError when `address` is none. The worker's news add to `knowledge`.
+
+        `faults` where several share theirs.
+        """
         self.address = address
         self._parsed = parse_address(address)
         self._secret = secret
@@ -70,7 +75,7 @@ class AtomBackend:
         self._news: WorkerNews | None = None
         self._is_missed = False
         self._sparse_log = SparseLog(clock, FAULT_LOG_S)
-        self.faults: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter() if faults is None else faults
         registry.expect(address)
 
     async def run(self) -> None:
@@ -81,7 +86,9 @@ class AtomBackend:
                 await self._live_once()
                 delay = FIRST_DELAY_S
             except ChannelError as error:
-                self._count(error)
+                self._count(error.fault, error)
+            except HungUpError as error:
+                self._count(HUNG_UP, error)
             except (OSError, TimeoutError) as error:
                 _log.debug("no connection to the worker at %s: %s", self.address, error)
             except SilentWorkerError:
@@ -172,12 +179,12 @@ class AtomBackend:
             _log.info("worker %s (%s) is ready", worker_id, self.address)
         self._is_missed = False
 
-    def _count(self, error: ChannelError) -> None:
-        self.faults[error.fault] += 1
+    def _count(self, fault: str, error: Exception) -> None:
+        self.faults[fault] += 1
         left_out = self._sparse_log.admit()
         if left_out is not None:
-            counts = (self.address, error.fault, self.faults[error.fault], left_out)
-            _log.warning("cut off what answers at %s (%s, %d so far; %d lines left out): %s", *counts, error)
+            counts = (self.address, fault, self.faults[fault], left_out)
+            _log.warning("no worker of ours at %s (%s, %d so far; %d lines left out): %s", *counts, error)
 
     def _tell_role(self) -> None:
         """A worker that was not given another role than its own knows it already."""

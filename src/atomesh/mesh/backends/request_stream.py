@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Callable
 
 from atomesh.errors import AtomeshError, EngineError
-from atomesh.mesh.backends.wire_errors import to_exception
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.protocol.generation import TokenDelta
+from atomesh.protocol.wire_errors import to_exception
 
 MAX_UNREAD_STEPS = 4096
 MAX_UNREAD_BYTES = 16 * 2**20

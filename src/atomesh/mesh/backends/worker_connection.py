@@ -35,11 +35,14 @@ if TYPE_CHECKING:
 News = StepFrame | Heartbeat | KVSnapshot
 
 
+class HungUpError(ConnectionResetError):
+    """The worker has closed the connection before its hello, as it does to whom it does not trust."""
+
+
 class WorkerConnection(asyncio.Protocol):
     """`hello` gives the worker once it has proved itself; `closed` is done when the connection is no more.
 
-    A fault of the peer closes the connection; it is in `fault` then, and `hello` raises it, or
-    ConnectionError.
+    A fault of the peer closes the connection; it is in `fault` then, and `hello` raises it, or HungUpError.
     """
 
     def __init__(self, secret: bytes, on_news: Callable[[News], None], on_lost: Callable[[], None]) -> None:
@@ -75,7 +78,7 @@ class WorkerConnection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail_hello(ConnectionResetError("the worker closed the connection before its hello"))
+        self._fail_hello(HungUpError("it hung up before its hello; has it the same secret?"))
         self._on_lost()
         for stream in self._streams.values():
             stream.fail(WorkerLostError())

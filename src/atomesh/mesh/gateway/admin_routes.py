@@ -88,7 +88,8 @@ class AdminRoutes:
     async def _inspect_kv(self, _request: Request) -> Response:
         workers = self.registry.snapshot().workers
         asked = await asyncio.gather(*(self.workers[worker.address].inspect() for worker in workers))
-        answers = [describe_kv(worker, answer) for worker, answer in zip(workers, asked, strict=True)]
+        now = self.clock.now()
+        answers = [describe_kv(worker, answer, now) for worker, answer in zip(workers, asked, strict=True)]
         return _json({"workers": answers, "open_tickets": self.office.num_open})
 
     async def _set_fault(self, request: Request) -> Response:

@@ -94,9 +94,15 @@ class Gateway:
         self._shared = share(options.secret, self._errors, options.observability.of_dispatch())
         self._explain = ExplainRoute(self._shared.explanations)
         knowledge = self._shared.knowledge
+        self._worker_refusals: Counter[str] = Counter()
         self._backends = BackendPool(
-            lambda address: AtomBackend(address, options.secret, self.registry, clock, knowledge),
+            lambda address: AtomBackend(
+                address, options.secret, self.registry, clock, knowledge, self._worker_refusals
+            ),
             self.registry,
+        )
+        self._registrations = RegistrationRoutes(
+            options.secret, self._backends, self.registry, clock, self._worker_refusals
         )
         for address in options.workers:
             self._backends.add(address)
@@ -132,6 +138,7 @@ class Gateway:
                 self._models.run(),
                 self._access.run(),
                 self._discovery.run(),
+                self._registrations.run(),
                 self._rebalancer.run(),
                 self._end(),
             )
@@ -200,7 +207,7 @@ class Gateway:
                 self._access.route(options.admin_token),
                 self._explain.behind(options.admin_token),
                 self._rebalancer.behind(options.admin_token),
-                *RegistrationRoutes(options.secret, self._backends, self.registry, self._clock).routes(),
+                *self._registrations.routes(),
             ],
             middleware=layers,
             collectors=[
@@ -214,9 +221,9 @@ class Gateway:
         return options.observability.around(app, self._clock)
 
     def _read(self) -> MeshReading:
-        dispatchers = self._dispatchers
+        dispatchers, now = self._dispatchers, self._clock.now()
         return MeshReading(
-            workers=Counter(worker.state for worker in self.registry.snapshot().workers),
+            workers=Counter(worker.shown_state(now) for worker in self.registry.snapshot().workers),
             retries={one.model: one.counts["retries"] for one in dispatchers},
             migrations={one.model: one.counts["migrations"] for one in dispatchers},
             tickets_minted=self._shared.office.minted,
@@ -224,6 +231,7 @@ class Gateway:
             retries_refused=self._shared.retries.refused,
             prompts_barred=self._shared.quarantine.barred,
             barred_refused=self._shared.quarantine.refused,
+            worker_refusals=self._worker_refusals,
         )
 
     def _relay_model(self, name: str) -> None:

@@ -1,8 +1,10 @@
 """Where workers make themselves known, and say that they leave: with proof of the secret."""
 
+import asyncio
 import hmac
 import logging
 import secrets
+from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -25,6 +27,8 @@ from atomesh.protocol.registration import LEASE_S, NONCE_TTL_S, PATH, Offer, Reg
 _log = logging.getLogger(__name__)
 
 MAX_REGISTERED = 4096
+LOOK_S = 1.0
+WRONG_PROOF, OLD_NONCE = "registration_secret", "registration_nonce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,16 @@ class _Entry:
 class RegistrationRoutes:
     """Only workers that came this way are let go this way; the operator's word goes before theirs."""
 
-    def __init__(self, secret: bytes, workers: BackendPool, registry: WorkerRegistry, clock: Clock) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        workers: BackendPool,
+        registry: WorkerRegistry,
+        clock: Clock,
+        refusals: Counter[str],
+    ) -> None:
+        """`refusals` counts those who could not prove that they know the secret, or not lately."""
+        self._refusals = refusals
         self._secret = secret
         self._workers = workers
         self._registry = registry
@@ -49,6 +62,12 @@ class RegistrationRoutes:
             Route(PATH, self._offer, methods=["GET"]),
             Route(PATH, self._take, methods=["POST"]),
         ]
+
+    async def run(self) -> None:
+        """Let go of those whose lease is over, until cancelled."""
+        while True:
+            self._forget_old()
+            await asyncio.sleep(LOOK_S)
 
     async def _offer(self, _request: Request) -> Response:
         return _json(Offer(self._nonce(f"{self._clock.now():.3f}")))
@@ -66,8 +85,10 @@ class RegistrationRoutes:
         issued, _, _ = given.nonce.partition("-")
         is_ours = hmac.compare_digest(self._nonce(issued).encode(), given.nonce.encode())
         if not (is_genuine(self._secret, given) and is_ours):
+            self._refusals[WRONG_PROOF] += 1
             raise PermissionDeniedError("the proof is wrong: do worker and gateway have the same secret?")
         if self._clock.now() - float(issued) > NONCE_TTL_S:
+            self._refusals[OLD_NONCE] += 1
             raise PermissionDeniedError(f"the nonce is older than {NONCE_TTL_S:g} s; ask for another")
 
     def _register(self, given: Registration) -> str:
@@ -104,6 +125,7 @@ class RegistrationRoutes:
         states = {worker.address: worker.state for worker in self._registry.snapshot().workers} if old else {}
         for address in old:
             if states.get(address) in (None, "lost", "connecting"):
+                _log.warning("the worker at %s is lost, and silent for %g s: forgotten", address, LEASE_S)
                 del self._entries[address]
                 self._workers.remove(address)
 

@@ -19,11 +19,11 @@ def describe_weights(weights: RoleWeights) -> dict[str, Any]:
     return {"role": nearest_role(weights), "weights": msgspec.structs.asdict(weights)}
 
 
-def describe_kv(worker: WorkerSnapshot, answer: Inspected | None) -> dict[str, Any]:
+def describe_kv(worker: WorkerSnapshot, answer: Inspected | None, now: float) -> dict[str, Any]:
     """Every block by state and owner; nulls from a worker that did not answer. `balanced`: none missing."""
     return {
         "id": worker_name(worker),
-        "state": worker.state,
+        "state": worker.shown_state(now),
         "total": None if answer is None else answer.total,
         "states": None if answer is None else answer.states,
         "owners": None if answer is None else answer.owners,
@@ -40,7 +40,7 @@ def _describe(worker: WorkerSnapshot, cluster: Sequence[WorkerSnapshot], now: fl
         "pid": None if told is None else told.pid,
         "address": worker.address,
         "kv_address": None if told is None else told.kv_address,
-        "state": worker.state,
+        "state": worker.shown_state(now),
         "silent_s": round(max(now - worker.heard_at, 0.0), 3) if is_there else None,
         "incarnation": None if told is None else told.incarnation,
         "model": worker.model_name,
