@@ -40,7 +40,7 @@ def generation(service: Any, n: int = 1, options: TextOptions | None = None) -> 
 
 
 async def collect(run: Generation) -> list[ChoicePiece]:
-    return [piece async for step in run.pieces() for piece in step]
+    return [piece async for step in run.steps() for piece in step.pieces]
 
 
 def test_pieces_carry_text_ids_and_the_end() -> None:
@@ -125,11 +125,11 @@ def test_an_answer_that_ends_early_is_an_error() -> None:
         asyncio.run(collect(generation(Recorded([delta(b"a")]))))
 
 
-async def pieces_of(text: str, closed: list[str], error: AtomeshError | None = None) -> Any:
+async def steps_of(prompt: int, text: str, closed: list[str], error: AtomeshError | None = None) -> Any:
     try:
         for letter in text:
             await asyncio.sleep(0)
-            yield [ChoicePiece(0, letter, [], [], False)]
+            yield StepPieces(prompt, [ChoicePiece(0, letter, [], [], False)])
         if error is not None:
             raise error
         if text.isupper():
@@ -140,7 +140,9 @@ async def pieces_of(text: str, closed: list[str], error: AtomeshError | None = N
 
 def test_a_merge_keeps_each_stream_s_order() -> None:
     async def run() -> list[StepPieces]:
-        return [step async for step in merge([pieces_of("abc", []), pieces_of("", []), pieces_of("xy", [])])]
+        return [
+            step async for step in merge([steps_of(0, "abc", []), steps_of(1, "", []), steps_of(2, "xy", [])])
+        ]
 
     steps = asyncio.run(run())
     assert [s.pieces[0].text for s in steps if s.prompt == 0] == ["a", "b", "c"]
@@ -151,7 +153,7 @@ def test_the_first_failure_ends_all_streams_of_a_merge() -> None:
     closed: list[str] = []
 
     async def run() -> None:
-        async for _ in merge([pieces_of("AB", closed), pieces_of("b", closed, RateLimitError("full"))]):
+        async for _ in merge([steps_of(0, "AB", closed), steps_of(1, "b", closed, RateLimitError("full"))]):
             pass
 
     with pytest.raises(RateLimitError):
@@ -164,7 +166,7 @@ def test_a_closed_merge_closes_its_streams(texts: list[str]) -> None:
     closed: list[str] = []
 
     async def run() -> None:
-        async with aclosing(merge([pieces_of(text, closed) for text in texts])) as steps:
+        async with aclosing(merge([steps_of(0, text, closed) for text in texts])) as steps:
             async for _ in steps:
                 break
 

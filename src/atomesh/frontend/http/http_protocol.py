@@ -8,6 +8,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from atomesh.errors import AtomeshError, HeadTooLargeError, InvalidRequestError, RequestTimeoutError
+from atomesh.frontend.http.direct_body import offer_direct_body
 from atomesh.frontend.http.error_answers import error_body
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.http.request_id import mint_request_id
@@ -121,6 +122,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
+        offer_direct_body(cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from starlette.types import Send
 
 from atomesh.errors import AtomeshError
+from atomesh.frontend.http.direct_body import NO_DIRECT_BODY, DirectBody
 from atomesh.frontend.http.error_answers import error_frame
 from atomesh.frontend.http.json_text import encode_json
 
@@ -28,18 +29,37 @@ def data_frame(value: object) -> bytes:
 class EventStream:
     """A response whose 200 goes with the first frame, or with the first comment when that takes too long."""
 
-    def __init__(self, send: Send, late_headers: Callable[[], HeaderList]) -> None:
-        """`late_headers` is asked at the moment the headers go, for what is known by then."""
+    def __init__(
+        self, send: Send, late_headers: Callable[[], HeaderList], direct: DirectBody = NO_DIRECT_BODY
+    ) -> None:
+        """`late_headers` is asked at the moment the headers go, for what is known by then.
+
+        `direct` may take the frames that come after the first.
+        """
         self._send = send
         self._late_headers = late_headers
+        self._direct = direct
         self._writes = 0
+        self._has_frames = False
         self._turn = asyncio.Lock()
 
     @property
     def is_started(self) -> bool:
         return self._writes > 0
 
+    def write_now(self, frames: bytes) -> bool:
+        """Without waiting for anything. False, and nothing written, where that cannot be: `write` them."""
+        if not self._has_frames or self._turn.locked() or not self._direct.write(frames):
+            return False
+        self._writes += 1
+        return True
+
     async def write(self, frames: bytes) -> None:
+        """Waits for a client that is slow."""
+        await self._write(frames)
+        self._has_frames = True
+
+    async def _write(self, frames: bytes) -> None:
         async with self._turn:
             await self._start()
             await self._send({"type": "http.response.body", "body": frames, "more_body": True})
@@ -79,6 +99,6 @@ class EventStream:
         seen = 0
         while True:
             if self._writes == seen:
-                await self.write(KEEP_ALIVE)
+                await self._write(KEEP_ALIVE)
             seen = self._writes
             await asyncio.sleep(interval_s)

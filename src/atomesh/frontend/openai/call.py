@@ -12,6 +12,7 @@ from starlette.types import Send
 from atomesh.errors import AtomeshError, DeadlineExceededError
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.generation import Generation, StepPieces, merge
+from atomesh.frontend.http.direct_body import DirectBody
 from atomesh.frontend.http.error_answers import INTERNAL
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.http.server_timing import ServerTiming
@@ -39,6 +40,7 @@ class Call:
     deadline_at: float | None
     find_model: Callable[[str | None], ServedModel]
     record: RequestRecord
+    direct: DirectBody
 
     @property
     def policy(self) -> str:
@@ -92,7 +94,7 @@ class Answering:
 
     async def _stream(self) -> None:
         options = self._frontend.options
-        events = EventStream(self._call.send, self._timing.headers)
+        events = EventStream(self._call.send, self._timing.headers, self._call.direct)
         renderer = self._plan.renderer
         try:
             async with (
@@ -103,7 +105,8 @@ class Answering:
             ):
                 async for step in steps:
                     self._timing.saw_step()
-                    if frames := renderer.frames(step):
+                    frames = renderer.frames(step)
+                    if frames and not events.write_now(frames):
                         await events.write(frames)
                     self._metering.wrote(step)
         except AtomeshError as error:
@@ -137,7 +140,7 @@ class Answering:
         await self._send_json(encode_json(self._plan.renderer.whole(choices) | self._explanation()))
 
     def _steps(self) -> AsyncGenerator[StepPieces, None]:
-        return merge([generation.pieces() for generation in self._plan.generations])
+        return merge([generation.steps() for generation in self._plan.generations])
 
     async def _send_json(self, body: bytes) -> None:
         headers = [

@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from atomesh.frontend.context import Frontend
+from atomesh.frontend.http.direct_body import direct_body
 from atomesh.frontend.http.disconnect import ClientDisconnectedError, run_until_disconnect
 from atomesh.frontend.http.request_body import BodyDecoder, read_body
 from atomesh.frontend.openai.call import Answering, Call, Plan, deadline
@@ -51,8 +52,16 @@ class Endpoint(ABC, Generic[R]):
             refuse_internal_headers(headers)
             timeout_s = parse_timeout(headers, self._frontend.options.max_timeout_s)
             deadline_at = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
-            find_model = self._frontend.seen_from(scope).find_model
-            call = Call(headers, send, received_at, timeout_s, deadline_at, find_model, record_of(scope))
+            call = Call(
+                headers=headers,
+                send=send,
+                received_at=received_at,
+                timeout_s=timeout_s,
+                deadline_at=deadline_at,
+                find_model=self._frontend.seen_from(scope).find_model,
+                record=record_of(scope),
+                direct=direct_body(scope),
+            )
             body = await read_body(headers, receive, self._frontend.options)
             await run_until_disconnect(receive, self._serve(call, body))
         except ClientDisconnectedError:

@@ -69,7 +69,7 @@ class GenerationFactory:
             params.min_tokens,
         )
         request = self._request(prompt, token_ids, sampling)
-        return Generation(request, options, self.model.tokenizer, self.model.service)
+        return Generation(request, options, self.model.tokenizer, self.model.service, prompt)
 
     def _request(self, prompt: int, token_ids: list[int], sampling: SamplingSpec) -> GenerationRequest:
         return GenerationRequest(

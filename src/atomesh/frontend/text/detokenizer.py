@@ -14,12 +14,18 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._is_amid_character = False
 
     def push(self, token_id: int) -> str:
         """The characters that `token_id` completes; a skipped special token adds nothing."""
         if self._skip_special_tokens and self._tokenizer.is_special(token_id):
             return ""
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+        spelled = self._tokenizer.token_bytes(token_id)
+        if spelled.isascii() and not self._is_amid_character:
+            return spelled.decode()
+        text = self._decoder.decode(spelled)
+        self._is_amid_character = self._decoder.getstate()[0] != b""
+        return text
 
     def flush(self) -> str:
         """U+FFFD for bytes that were never completed, else nothing."""

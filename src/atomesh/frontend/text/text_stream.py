@@ -1,8 +1,9 @@
 """One choice's tokens to the text that a client may see: whole characters, up to the first stop string."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from atomesh.frontend.text.detokenizer import Detokenizer
 from atomesh.frontend.text.stop_strings import StopSearch
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from atomesh.frontend.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(msgspec.Struct, frozen=True):
     """`stop` is the stop string that ended the text with this piece.
 
     `tokens_used` counts the tokens of this push up to the one that completed the stop string; without one,
@@ -42,6 +42,7 @@ class TextStream:
     ) -> None:
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
         self._search = StopSearch(stop)
+        self._can_stop = bool(stop)
         self._include_stop = include_stop
         self._unsearched_tokens = min_tokens
         self._held = ""
@@ -76,6 +77,8 @@ class TextStream:
 
     def _admit(self, new: str) -> TextPiece:
         """What of the held text and `new` may go out."""
+        if not self._can_stop:
+            return TextPiece(new, None, 1)
         if self._unsearched_tokens > 0:
             self._unsearched_tokens -= 1
             self._search.pass_over(new)

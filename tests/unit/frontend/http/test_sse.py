@@ -82,6 +82,40 @@ def test_comments_open_the_stream_and_end_with_the_block() -> None:
     assert sent.bodies == [KEEP_ALIVE, DONE]
 
 
+class Direct:
+    """Takes chunks while it is free."""
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.is_free = True
+
+    def write(self, chunk: bytes) -> bool:
+        if self.is_free:
+            self.chunks.append(chunk)
+        return self.is_free
+
+
+def test_only_frames_after_the_first_go_directly_and_none_while_the_client_is_slow() -> None:
+    sent, direct = Sent(), Direct()
+
+    async def run() -> list[bool]:
+        events = EventStream(sent, list, direct)
+        async with events.kept_alive(0.0, 60.0):
+            await sent.has_comment.wait()
+        taken = [events.write_now(b"one")]
+        await events.write(b"one")
+        taken.append(events.write_now(b"two"))
+        direct.is_free = False
+        taken.append(events.write_now(b"three"))
+        await events.write(b"three")
+        await events.finish(b"")
+        return taken
+
+    assert asyncio.run(run()) == [False, True, False]
+    assert direct.chunks == [b"two"]
+    assert sent.bodies == [KEEP_ALIVE, b"one", b"three", DONE]
+
+
 def test_a_frame_is_one_line_of_json() -> None:
     assert data_frame({"a": "x\n\u2028\u2029\x85é"}) == (
         b'data: {"a":"x\\n\\u2028\\u2029\\u0085' + "é".encode() + b'"}\n\n'
