@@ -14,6 +14,7 @@ from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.kv_handoff import (
     Commit,
     Committed,
+    Fetch,
     Grant,
     HandoffMessage,
     Pull,
@@ -24,6 +25,7 @@ from atomesh.protocol.kv_handoff import (
 )
 from atomesh.protocol.sampling import SamplingSpec
 from atomesh.protocol.ticket import Ticket
+from atomesh.testing.prefix_loans import fetch_from_decode
 from atomesh.testing.scripted_engine import ScriptedEngine
 from atomesh.testing.simulated_links import SimulatedLinks
 from atomesh.testing.simulated_pair import DECODE, PREFILL, HandedOff, OnFailure, SimulatedPair, is_idle
@@ -78,6 +80,7 @@ def messages(ticket: Ticket) -> st.SearchStrategy[HandoffMessage]:
         | st.builds(Commit, ids, grants, st.integers(0, 20))
         | st.builds(Committed, ids)
         | st.builds(Pull, tickets, grants, indices)
+        | st.builds(Fetch, tickets, grants, st.integers(-1, 4), hashes)
         | st.builds(Renew, ids)
         | st.builds(Withdraw, ids)
     )
@@ -107,10 +110,18 @@ class HandoffMachine(RuleBasedStateMachine):
         n=st.sampled_from([1, 1, 2, 3]),
         priority=st.integers(-1, 1),
         on_failure=st.sampled_from(["recompute", "recompute", "fail"]),
+        num_fetched=st.none() | st.integers(-1, 20),
     )
     def submit(
-        self, prompt: list[int], sampling: SamplingSpec, n: int, priority: int, on_failure: OnFailure
+        self,
+        prompt: list[int],
+        sampling: SamplingSpec,
+        n: int,
+        priority: int,
+        on_failure: OnFailure,
+        num_fetched: int | None,
     ) -> None:
+        """Prefill may be told that decode holds some of it, whether or not that is so."""
         request = GenerationRequest(
             request_id=str(len(self.pair.requests)),
             prompt_token_ids=prompt,
@@ -118,6 +129,8 @@ class HandoffMachine(RuleBasedStateMachine):
             n=n,
             priority=priority,
         )
+        if num_fetched is not None:
+            request = fetch_from_decode(self.pair, request, num_fetched)
         self.pair.submit(request, on_failure)
 
     @rule(times=st.integers(1, 4))

@@ -10,12 +10,25 @@ from atomesh.protocol.ticket import Ticket
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
+class PrefixFetch(msgspec.Struct, frozen=True, kw_only=True):
+    """The KV of a prompt's first `num_tokens` tokens lies in another worker's prefix cache, and may be had.
+
+    `address` is that worker's KV plane. What has not come `patience_s` after it was asked for is computed.
+    """
+
+    ticket: Ticket
+    address: str
+    num_tokens: int
+    patience_s: float
+
+
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One prompt, `n` answers. Validated by the frontend; nothing is checked twice but capacity.
 
     `request_id` is minted by the frontend and unique for its worker connection; a client's own id never gets
     here. `cache_salt` keeps the prefix cache apart for those who do not share it. `policy` and `session` are
-    for placement alone: which policy the client chose, and what belongs together for it.
+    for placement alone: which policy the client chose, and what belongs together for it. `fetch` is
+    placement's word to the worker that computes the prompt.
     """
 
     request_id: str
@@ -26,6 +39,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     cache_salt: str = ""
     policy: str = ""
     session: str = ""
+    fetch: PrefixFetch | None = None
 
 
 class PrefillLeg(msgspec.Struct, frozen=True, kw_only=True, tag="prefill"):
@@ -73,7 +87,8 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 class Timings(msgspec.Struct, frozen=True, array_like=True):
     """Seconds that the engine spent on a request before its first token.
 
-    `transfer_s` is what a decode leg waited for KV after it had been submitted.
+    `transfer_s` is what a decode leg waited for KV after it had been submitted, or another request for the
+    prefix that it fetched.
     """
 
     queue_s: float

@@ -7,6 +7,10 @@
     either Withdraw         forget this ticket
     either Renew            P still computes, or D still queues the request: keep what you have for it
 
+And how a worker (Y) that is to compute a prompt has its beginning sent from a prefix cache (X):
+
+    Y → X  Fetch            X → Y  (pushed blocks), or Refuse: then Y computes them
+
 Peers name blocks by (grant, index in the sequence), never by address.
 """
 
@@ -38,7 +42,10 @@ class Grant(msgspec.Struct, frozen=True, tag="grant"):
 
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
-    """No, to a Reserve, a Commit or a Pull. `gone`: nothing is known of this ticket any more."""
+    """No, to a Reserve, a Commit, a Pull or a Fetch.
+
+    `gone`: nothing is known of this ticket any more, or a block that was asked for is no longer cached.
+    """
 
     ticket_id: bytes
     reason: Refusal
@@ -77,4 +84,16 @@ class Withdraw(msgspec.Struct, frozen=True, tag="withdraw"):
     ticket_id: bytes
 
 
-HandoffMessage = Reserve | Grant | Refuse | Commit | Committed | Pull | Renew | Withdraw
+class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
+    """Y wants these blocks of X's prefix cache, all or none: those of its prompt from index `first` on.
+
+    They are named by their hashes, which Y has computed from its own prompt and salt.
+    """
+
+    ticket: Ticket
+    grant: bytes
+    first: int
+    block_hashes: list[bytes]
+
+
+HandoffMessage = Reserve | Grant | Refuse | Commit | Committed | Pull | Renew | Withdraw | Fetch

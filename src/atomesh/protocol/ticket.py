@@ -1,5 +1,7 @@
 """A gateway's leave for one hand-off: this request, from this prefill worker to this decode worker, once.
 
+Of a prefix that is fetched, `prefill` is who has it and `decode` who wants it.
+
 The gateway mints, owns and releases tickets. Times are durations: a worker counts `ttl_s` on its own clock
 from the moment it first sees the ticket.
 """

@@ -42,6 +42,10 @@ class KVCacheManager:
         num_blocks = (sequence.num_tokens - 1) // self.block_size
         return self.match_hashes(self.full_hashes(sequence, num_blocks * self.block_size))
 
+    def can_find(self, sequence: "TokenSequence") -> bool:
+        """Whether what is cached is of use to it at all."""
+        return self._is_caching and not sequence.wants_prompt_logprobs
+
     def match_hashes(self, block_hashes: "Sequence[BlockHash]") -> list[int]:
         """Cached blocks of the longest known run from the first hash on. Takes nothing."""
         return self._cache.longest_match(block_hashes) if self._is_caching else []

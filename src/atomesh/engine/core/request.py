@@ -3,13 +3,14 @@
     TokenSequence:  WAITING ──admit──▶ RUNNING ──stop, abort, error──▶ FINISHED
                      │   ▲                │ ▲
                      │   └────preempt─────┘ │
-                   pull                     │ a seat is free
+                pull, fetch                 │ a seat is free
                      ▼                      │
                   ARRIVING ──committed──▶ ARRIVED
 
 A request starts as one sequence that stands for all its choices. When its prompt is computed, it forks into
 one sequence a choice. A decode leg starts with one for each choice; while their KV is on its way they are
-ARRIVING, and they wait to compute it themselves when it does not come.
+ARRIVING, and they wait to compute it themselves when it does not come. One that fetches its prompt's prefix
+is ARRIVING meanwhile, and then WAITING again: the prefix is found in the cache.
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +40,8 @@ class SequenceState(Enum):
 class RequestState:
     """What the choices of one request share. Times are in seconds on the engine's clock.
 
-    `settled_s` is when a decode leg's KV had come, or was known not to come.
+    `settled_s` is when a decode leg's KV had come, or was known not to come; `fetch_s` how long a prefix was
+    waited for that was asked for at `fetch_began_s`.
     """
 
     request: GenerationRequest
@@ -48,6 +50,8 @@ class RequestState:
     sequences: "dict[int, TokenSequence]" = field(default_factory=dict)
     settled_s: float | None = None
     scheduled_s: float | None = None
+    fetch_began_s: float = 0.0
+    fetch_s: float = 0.0
     cached_tokens: int = 0
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     is_announced: bool = False
@@ -60,7 +64,8 @@ class RequestState:
         """What it waited and computed for until its first token, which is here."""
         settled_s = self.arrival_s if self.settled_s is None else self.settled_s
         scheduled_s = settled_s if self.scheduled_s is None else self.scheduled_s
-        return Timings(scheduled_s - settled_s, now - scheduled_s, settled_s - self.arrival_s)
+        waited_s = settled_s - self.arrival_s + self.fetch_s
+        return Timings(scheduled_s - settled_s - self.fetch_s, now - scheduled_s, waited_s)
 
 
 @dataclass(slots=True, eq=False)

@@ -94,7 +94,7 @@ class Scheduler:
         self.remote_kv = RemoteKV(remote or OFF, self._kv)
         self._roster = Roster(self._kv)
         self.audit = KVAudit(self._kv.pool, (self._roster, self._kv, self.remote_kv) if kv is None else ())
-        self._arrivals = Arrivals(self._roster, self.remote_kv.receiver)
+        self._arrivals = Arrivals(self._roster, self.remote_kv.receiver, self.remote_kv.fetcher)
         self._answering = Answering(
             self._roster, self._kv, self.remote_kv.sender, config.max_model_len, config.max_num_seqs
         )
@@ -212,6 +212,7 @@ class Scheduler:
         for ended in self._arrivals.settle(now):
             words = f"the KV cache did not reach the decode worker ({ended.failure}); try again"
             self._failed.append(self._fail(ended.request.first_sequence, WireError("EngineError", words)))
+        self._arrivals.settle_fetches(now)
 
     def _seat_arrived(self, now: float) -> None:
         """Sequences whose KV has come take the seats that older ones, if they have room, will not need."""
@@ -235,7 +236,7 @@ class Scheduler:
         """Room for its last token, if need be at the cost of the last in order; False if that is itself."""
         while not self._kv.grow(sequence, plan.copies):
             victim = self._roster.last_holder
-            if victim is sequence and self.remote_kv.receiver.yield_blocks():
+            if victim is sequence and self.remote_kv.yield_blocks():
                 continue
             self._roster.send_to_wait(victim)
             self._totals.preemptions += 1
@@ -255,6 +256,8 @@ class Scheduler:
         while roster.waiting and plan.budget and len(roster.running) < self.config.max_num_seqs:
             sequence = roster.waiting.first
             claim = self._arrivals.pending_pull(sequence.request)
+            if self._arrivals.fetch(sequence.request, self._growth_reserve, now):
+                continue
             if claim is None:
                 enters = self._admit(sequence, plan, now)
             else:
@@ -330,7 +333,7 @@ class Scheduler:
         roster.check_invariants()
         if len(roster.running) > self.config.max_num_seqs:
             raise AssertionError(f"{len(roster.running)} sequences run; {self.config.max_num_seqs} may")
-        if {id(one.request) for one in roster.arriving} != set(map(id, self.remote_kv.receiver.claims())):
+        if {id(one.request) for one in roster.arriving} != set(map(id, self.remote_kv.claims())):
             raise AssertionError("the arriving sequences are not those that wait for a transfer")
         holders = (*roster.running, *roster.arrived, *roster.arriving)
         self._kv.check_invariants(

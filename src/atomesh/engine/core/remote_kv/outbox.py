@@ -9,14 +9,20 @@ from atomesh.protocol.kv_handoff import HandoffMessage
 
 @dataclass(slots=True)
 class Outbox:
-    """`transfers` counts hand-offs that ended, by outcome; `refusals` what was refused, by reason."""
+    """`transfers` counts hand-offs and fetches that ended, by outcome; `refusals` what was refused, by
+    reason."""
 
     actions: list[Action] = field(default_factory=list)
     transfers: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
+    num_pushes: int = 0
 
     def send(self, peer: str, message: HandoffMessage) -> None:
         self.actions.append(Send(peer, message))
+
+    def next_push_id(self) -> int:
+        self.num_pushes += 1
+        return self.num_pushes
 
     def take(self) -> list[Action]:
         actions, self.actions = self.actions, []

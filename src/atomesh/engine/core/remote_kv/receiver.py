@@ -11,21 +11,19 @@ told from time to time to keep the KV. One whose transfer fails is settled as fa
 decides what that means.
 """
 
-import hashlib
-import hmac
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.remote_kv.actions import Admit, Cancel
 from atomesh.engine.core.remote_kv.config import RENEWALS_PER_LEASE, RemoteKVConfig
+from atomesh.engine.core.remote_kv.grant_mint import GrantMint
 from atomesh.engine.core.remote_kv.intake import Claim, Intake, Transfer
 from atomesh.engine.core.remote_kv.outbox import Outbox
 from atomesh.engine.core.remote_kv.ticket_gate import TicketGate
 from atomesh.engine.core.request import RequestState
 from atomesh.protocol.block_hash import HASH_BYTES
 from atomesh.protocol.kv_handoff import (
-    GRANT_BYTES,
     Commit,
     Committed,
     Grant,
@@ -50,17 +48,24 @@ class Settlement:
 
 
 class KVReceiver:
-    def __init__(self, config: RemoteKVConfig, kv: KVCacheManager, gate: TicketGate, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        config: RemoteKVConfig,
+        kv: KVCacheManager,
+        gate: TicketGate,
+        outbox: Outbox,
+        mint: GrantMint,
+    ) -> None:
         self.is_blocked = False  # an older sequence lacks blocks: nothing is granted before it has them
         self._config = config
         self._kv = kv
         self._gate = gate
         self._outbox = outbox
+        self._mint = mint
         self._intake = Intake(kv)
         self._pending: dict[bytes, Claim] = {}
         self._renew_at_s = 0.0  # while claims are pending
         self._settled: list[Settlement] = []
-        self._num_grants = 0
 
     def reserve(self, peer: str, message: Reserve, now: float, incarnation: str) -> None:
         ticket = message.ticket
@@ -259,18 +264,11 @@ class KVReceiver:
 
     def _open(self, wish: Reserve, peer: str, now: float) -> Transfer:
         lease_end_s = now + self._config.grant_lease_s
-        transfer = self._intake.open(wish, peer, self._mint_grant(wish.ticket), lease_end_s)
+        transfer = self._intake.open(wish, peer, self._mint.mint(wish.ticket), lease_end_s)
         if transfer.missing:
             targets = {index: transfer.table[index] for index in sorted(transfer.missing)}
             self._outbox.actions.append(Admit(peer, transfer.grant, targets))
         return transfer
-
-    def _mint_grant(self, ticket: Ticket) -> bytes:
-        """No stranger can guess it, and no worker mints the same one twice."""
-        self._num_grants += 1
-        text = b"atomesh grant\0" + self._num_grants.to_bytes(8, "little") + ticket.ticket_id
-        key = self._config.secret + self._config.incarnation.encode()
-        return hmac.new(key, text, hashlib.sha256).digest()[:GRANT_BYTES]
 
     def _extend(self, transfer: Transfer, now: float) -> None:
         """Something has come of the grant: from now on, how long may the next take?"""

@@ -90,7 +90,6 @@ class KVSender:
         self._offers: dict[bytes, Offer] = {}
         self._pushes: dict[int, Push] = {}
         self._delivered: OrderedDict[str, Delivery] = OrderedDict()
-        self._num_pushes = 0
 
     def begin(self, sequence: TokenSequence, leg: PrefillLeg) -> None:
         """The prompt's first chunk is scheduled: ask for room, and do not wait for the answer."""
@@ -269,9 +268,8 @@ class KVSender:
         finished = offer.finished_blocks(self._kv.block_size)
         ready = {index: finished[index] for index in sorted(offer.unsent) if index < len(finished)}
         if ready:
-            self._num_pushes += 1
             deadline_s = self._config.stall_s(self._num_on_their_way + len(ready))
-            push = Push(offer.peer, offer.grant, ready, self._num_pushes, deadline_s)
+            push = Push(offer.peer, offer.grant, ready, self._outbox.next_push_id(), deadline_s)
             self._pushes[push.push_id] = push
             self._kv.hold(ready.values())
             offer.unsent -= ready.keys()

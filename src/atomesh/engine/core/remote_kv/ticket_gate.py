@@ -11,7 +11,7 @@ from typing import Literal
 from atomesh.engine.core.remote_kv.config import RemoteKVConfig
 from atomesh.protocol.ticket import Ticket, is_genuine
 
-Purpose = Literal["prefill", "reserve", "decode", "pull"]
+Purpose = Literal["prefill", "reserve", "decode", "pull", "fetch", "lend"]
 MAX_TTL_S = 3600.0
 MAX_GATEWAYS = 4096  # incarnations, each with a low-water mark of its own
 
@@ -77,7 +77,7 @@ class TicketGate:
         if not is_genuine(config.secret, ticket) or not 0 < ticket.ttl_s <= MAX_TTL_S:
             return "ticket_forged"
         addressee, other = ticket.decode, ticket.prefill
-        if purpose in ("prefill", "pull"):
+        if purpose in ("prefill", "pull", "lend"):
             addressee, other = other, addressee
         if addressee != config.incarnation:
             return "ticket_incarnation"
