@@ -70,6 +70,8 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     `kv_address` is where its KV plane listens, None for a worker that takes no part in hand-offs. One step
     takes at most `max_num_seqs` sequences and `max_num_batched_tokens` tokens, 0 where it does not say.
+    One with `texts` takes text and no tokens: these are its models, of which `model` is the first, and
+    `max_num_seqs` is how many requests it is given at once.
     `engine` is what it runs; one that `needs_peer` serves nothing but its half of a hand-off. One that
     `takes_faults` was started to be broken on purpose.
     """
@@ -86,6 +88,7 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     engine: str = "atom"
     needs_peer: bool = False
     takes_faults: bool = False
+    texts: tuple[ModelDescription, ...] = ()
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

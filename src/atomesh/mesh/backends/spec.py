@@ -8,9 +8,11 @@ from atomesh.errors import ConfigurationError
 from atomesh.mesh.backends.kinds import KINDS
 from atomesh.protocol.worker import PRESETS, Role
 
-OPTIONS = ("kind", "role", "model", "key-env", "bootstrap-port")
+OPTIONS = ("kind", "role", "model", "key-env", "bootstrap-port", "slots")
 ROLES: Mapping[str, Role] = {name: name for name in PRESETS if name != "parked"}
 DEFAULT_BOOTSTRAP_PORT = 8998  # SGLang's own
+MAX_SLOTS = 4096  # connections to one server
+DEFAULT_SLOTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class BackendSpec:
     """`url` is the server's, without `/v1`. `model` says where the files of its model lie on this machine.
 
     `api_key` is sent to the server, and to nobody else. `bootstrap_port` is where an SGLang prefill server
-    waits for its decode server.
+    waits for its decode server. `slots` is how many requests a server of text is given at once.
     """
 
     url: str
@@ -27,6 +29,7 @@ class BackendSpec:
     model: str = ""
     api_key: str | None = field(default=None, repr=False)
     bootstrap_port: int = DEFAULT_BOOTSTRAP_PORT
+    slots: int = DEFAULT_SLOTS
 
     @property
     def host(self) -> str:
@@ -48,13 +51,18 @@ def parse_backend(text: str, read_variable: Callable[[str], str | None]) -> Back
         raise ConfigurationError(f"--backend {text!r}: role is {role!r}; write role={'|'.join(ROLES)}")
     if kind == "openai" and role != "unified":
         raise ConfigurationError(f"--backend {text!r}: a server of kind openai can only be role=unified")
+    if kind != "openai" and "slots" in options:
+        raise ConfigurationError(
+            f"--backend {text!r}: slots is for kind=openai; other engines say themselves how much they can do"
+        )
     return BackendSpec(
         url=_base_url(text, url),
         kind=kind,
         role=ROLES[role],
         model=options.get("model", ""),
         api_key=_key(text, options.get("key-env"), read_variable),
-        bootstrap_port=_port(text, options.get("bootstrap-port")),
+        bootstrap_port=_number(text, options, "bootstrap-port", DEFAULT_BOOTSTRAP_PORT, 65535),
+        slots=_number(text, options, "slots", DEFAULT_SLOTS, MAX_SLOTS),
     )
 
 
@@ -94,11 +102,10 @@ def _key(text: str, name: str | None, read_variable: Callable[[str], str | None]
     return key
 
 
-def _port(text: str, value: str | None) -> int:
+def _number(text: str, options: Mapping[str, str], name: str, default: int, most: int) -> int:
+    value = options.get(name)
     if value is None:
-        return DEFAULT_BOOTSTRAP_PORT
-    if not value.isdecimal() or not 1 <= int(value) <= 65535:
-        raise ConfigurationError(
-            f"--backend {text!r}: bootstrap-port is {value!r}; it must lie between 1 and 65535"
-        )
+        return default
+    if not value.isdecimal() or not 1 <= int(value) <= most:
+        raise ConfigurationError(f"--backend {text!r}: {name} is {value!r}; it must lie between 1 and {most}")
     return int(value)

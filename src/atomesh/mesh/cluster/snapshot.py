@@ -21,7 +21,7 @@ class WorkerSnapshot:
     `in_flight` and `dispatched` count this gateway's legs: those not over yet, and all so far. Of those in
     flight, `prefill_tokens` counts the prompt tokens still to be computed and `prefill_quadratic` their
     Σ(n² − m²), `sequences` the choices, `decoding` those of them that decode here or will, and
-    `context_tokens` what these attend to.
+    `context_tokens` what these attend to. One that `is_full` must be given nothing more for now.
     """
 
     address: str
@@ -38,10 +38,13 @@ class WorkerSnapshot:
     decoding: int = 0
     context_tokens: int = 0
     breaker: Breaker = CLOSED
+    is_full: bool = False
 
     @property
     def model_name(self) -> str | None:
-        return None if self.description is None else self.description.model.name
+        """None where it has not said hello, and where it takes no tokens."""
+        told = self.description
+        return None if told is None or told.texts else told.model.name
 
     @property
     def incarnation(self) -> str:

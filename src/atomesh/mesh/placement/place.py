@@ -6,13 +6,13 @@ A sum is in seconds: the prefill worker's terms and the decode worker's, each di
 for that role, and the pair's. Ties go to those who were given the fewest requests so far.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.case import Case, make_case
-from atomesh.mesh.placement.explanation import Candidate, Decision, Explanation, Rejection
-from atomesh.mesh.placement.inputs import STAGES, PlacementInputs
+from atomesh.mesh.placement.explanation import MAX_SHOWN, Decision, Explanation, PassedOver, worker_id
+from atomesh.mesh.placement.inputs import PlacementInputs
 from atomesh.mesh.placement.placement import (
     Placement,
     PrefillDecode,
@@ -68,13 +68,11 @@ def _decide(case: Case, seats: Sequence[Seat], found: Found, policies: PolicySet
 
 
 def _explain(case: Case, seats: Sequence[Seat], found: Found, policies: PolicySet) -> Explanation:
-    request, shown = case.request, tuple(map(_candidate, found.options))
-    names = dict.fromkeys(policies.name(request.policy, stage) for stage in STAGES)
+    request = case.request
     return Explanation(
-        policy="+".join(names),
-        chosen=shown[0],
-        candidates=shown,
-        rejected=tuple(_rejected(case.inputs, seats, found)),
+        policy=policies.label(request.policy),
+        options=found.options[:MAX_SHOWN],
+        passed_over=_passed_over(case.inputs, seats, found),
         predicted=predict(found.options[0], case),
         parameters={
             "waste_price": case.waste_price,
@@ -93,49 +91,28 @@ def _placement(option: Option) -> Placement:
     return PrefillDecode(seat.worker, option.decode.worker, seat.ready_tokens, seat.fetch_from)
 
 
-def _candidate(option: Option) -> Candidate:
-    seat = option.prefill
-    return Candidate(
-        prefill=_id(seat.worker),
-        decode=None if option.decode is None else _id(option.decode.worker),
-        terms=option.terms,
-        total_s=option.total_s,
-        cached_tokens=seat.ready_tokens,
-        fetch_from=None if seat.fetch_from is None else _id(seat.fetch_from),
+def _passed_over(inputs: PlacementInputs, seats: Sequence[Seat], found: Found) -> PassedOver:
+    """By their names: what is kept of a decision shall not be all that was known of every worker."""
+    hidden = [
+        seat for option in found.options[MAX_SHOWN:] for seat in (option.prefill, option.decode) if seat
+    ]
+    return PassedOver(
+        asked=tuple([worker_id(seat.worker) for seat in seats]),
+        dearer=frozenset([worker_id(seat.worker) for seat in found.passed_over]),
+        hidden=frozenset([worker_id(seat.worker) for seat in hidden]),
+        barred=_barred(inputs, seats),
+        excluded=inputs.excluded,
+        now=inputs.now,
     )
 
 
-def _rejected(inputs: PlacementInputs, seats: Sequence[Seat], found: Found) -> Iterator[Rejection]:
-    candidates_ = _addresses(seat.worker for seat in seats)
-    for worker in inputs.cluster.workers:
-        if worker.address not in candidates_ and worker.model_name in (inputs.model, None):
-            yield Rejection(_id(worker), _why_no_candidate(worker, inputs))
-    shown = _addresses(
-        seat.worker for option in found.options for seat in (option.prefill, option.decode) if seat
+def _barred(inputs: PlacementInputs, seats: Sequence[Seat]) -> tuple[WorkerSnapshot, ...]:
+    """Workers of the model, or of none yet, that were no candidates."""
+    if len(seats) == len(inputs.cluster.workers):
+        return ()
+    asked = {seat.worker.address for seat in seats}
+    return tuple(
+        worker
+        for worker in inputs.cluster.workers
+        if worker.address not in asked and worker.model_name in (inputs.model, None)
     )
-    dearer = _addresses(seat.worker for seat in found.passed_over)
-    for seat in seats:
-        if seat.worker.address not in shown:
-            is_dearer = seat.worker.address in dearer
-            reason = "others were cheaper for its role" if is_dearer else "not nominated by the policy"
-            yield Rejection(_id(seat.worker), reason)
-
-
-def _addresses(workers: Iterable[WorkerSnapshot]) -> set[str]:
-    return {worker.address for worker in workers}
-
-
-def _why_no_candidate(worker: WorkerSnapshot, inputs: PlacementInputs) -> str:
-    if worker.state != "ready":
-        return worker.state
-    if worker.incarnation in inputs.excluded:
-        return "has failed this request"
-    if not (worker.weights.prefill or worker.weights.decode):
-        return "parked: both weights are 0"
-    if not worker.breaker.lets_through(inputs.now):
-        return worker.breaker.why_not(inputs.now)
-    return f"silent for {inputs.now - worker.heard_at:.1f} s"
-
-
-def _id(worker: WorkerSnapshot) -> str:
-    return worker.address if worker.description is None else worker.description.worker_id

@@ -56,7 +56,7 @@ class PlacementRules:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """`fresh` may take new work; so may the others of the `ready` once they are no longer silent."""
+    """`fresh` may take new work; so may the others of the `ready`, once they are no longer silent or full."""
 
     ready: tuple[WorkerSnapshot, ...]
     fresh: tuple[WorkerSnapshot, ...]
@@ -90,7 +90,8 @@ def candidates(
             f"no worker is ready to serve {model!r} yet; try again in a few seconds",
             retry_after_s=RETRY_AFTER_S,
         )
-    return Candidates(ready, tuple([worker for worker in ready if now - worker.heard_at <= FRESH_S]))
+    fresh = [one for one in ready if now - one.heard_at <= FRESH_S and not one.is_full]
+    return Candidates(ready, tuple(fresh))
 
 
 def choose(found: Candidates, find: Callable[[Sequence[WorkerSnapshot]], T]) -> T | None:

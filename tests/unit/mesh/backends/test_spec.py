@@ -40,6 +40,8 @@ def test_the_key_is_not_shown() -> None:
         ("http://h,kind=vllm,key-env=NONE", "'NONE' holds no key"),
         ("http://h,kind=vllm,port=9", "'port=9'"),
         ("http://h,kind=sglang,bootstrap-port=0", "between 1 and 65535"),
+        ("http://h,kind=openai,slots=0", "between 1 and 4096"),
+        ("http://h,kind=vllm,slots=3", "slots is for kind=openai"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(text: str, words: str) -> None:

@@ -23,6 +23,11 @@ class PolicyRule:
 class PolicyRules:
     rules: tuple[PolicyRule, ...] = ()
 
+    def with_default(self, policy: str) -> "PolicyRules":
+        """The same, with `policy` where they name none."""
+        is_said = any(not rule.model for rule in self.rules)
+        return self if is_said else PolicyRules((*self.rules, PolicyRule(prefill=policy)))
+
     def for_model(self, model: str) -> PolicySet:
         """Freshly made policies, with no state yet."""
         by_model = {rule.model: rule for rule in self.rules}
