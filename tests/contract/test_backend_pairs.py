@@ -8,7 +8,7 @@ import pytest
 
 from atomesh.errors import EngineError, InvalidRequestError, ServiceUnavailableError
 from atomesh.mesh.request_flow.relayed_flow import OtherLegFailedError
-from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg, Timings
 from atomesh.protocol.ticket import Ticket
 from atomesh.testing.backend_bench import HttpBench, pair_of, read_all, request_of
 from atomesh.testing.fake_engine_server import HOLD, Speech
@@ -56,6 +56,18 @@ def test_the_answer_is_decodes_alone(kind: str) -> None:
         assert [delta.kv_source for delta in deltas] == ["transferred", *[None] * (len(deltas) - 1)]
 
     both(kind, test)
+
+
+def test_vllm_s_times_are_prefill_s_turn_and_decode_s_wait_for_kv() -> None:
+    async def test(pair: Sequence[HttpBench]) -> None:
+        first, second = legs(pair, request_of(1, 2))
+        [facts] = await read_all(first)
+        deltas = await read_all(second)
+
+        assert facts.timings == Timings(0.25, 0.5)
+        assert [delta.timings for delta in deltas if delta.timings is not None] == [Timings(0.0, 0.0, 0.25)]
+
+    both("vllm", test)
 
 
 def test_b2_vllm_prefill_has_both_caps_at_one_and_no_stream_options() -> None:

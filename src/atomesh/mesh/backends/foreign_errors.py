@@ -71,7 +71,8 @@ _KINDS: Mapping[int, Callable[[bytes], AtomeshError]] = {
 
 
 def _words(body: bytes) -> tuple[str, str | None]:
-    """Message and param of OpenAI's shape, of vLLM's older flat one, and of FastAPI's `detail`."""
+    """Message and param of OpenAI's shape, of vLLM's older flat one, and of FastAPI's `detail`; vLLM names
+    the fields of a body that it could not read with the body before them."""
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -87,7 +88,7 @@ def _words(body: bytes) -> tuple[str, str | None]:
     param = inner.get("param")
     return (
         message[:MAX_WORDS] if isinstance(message, str) else "",
-        param if isinstance(param, str) else None,
+        param.removeprefix("body.") if isinstance(param, str) else None,
     )
 
 

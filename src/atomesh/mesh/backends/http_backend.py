@@ -223,7 +223,10 @@ def facts_alone(request: GenerationRequest, deltas: Sequence[TokenDelta]) -> Tok
         raise EngineError("the prefill engine's answer has no token; try again")
     told = deltas[0]
     return TokenDelta(
-        request_id=request.request_id, cached_tokens=told.cached_tokens, prompt_logprobs=told.prompt_logprobs
+        request_id=request.request_id,
+        cached_tokens=told.cached_tokens,
+        prompt_logprobs=told.prompt_logprobs,
+        timings=told.timings,
     )
 
 

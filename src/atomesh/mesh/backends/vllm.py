@@ -23,6 +23,7 @@ from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.backends.streamed_answers import Sink, together, until_done
 from atomesh.mesh.backends.vllm_wire import (
     AnswerReader,
+    as_transfer,
     continued,
     decode_answer,
     prefill_body,
@@ -112,7 +113,8 @@ class VllmBackend(HttpBackend):
             if not body["stream"]:
                 sink.push([*reader.read(await answer.whole()), *reader.end()])
             elif await until_done(answer, reader.read, sink, self.heard):
-                sink.push(reader.end())
+                last = reader.end()
+                sink.push(as_transfer(last) if source == "transferred" else last)
 
     async def _readings(self) -> Readings:
         return read_metrics((await self.client.get("/metrics", LOST_S)).decode("utf-8", "replace"), "vllm:")

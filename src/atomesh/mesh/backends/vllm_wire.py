@@ -5,6 +5,7 @@ in logprobs as `token_id:N` with `return_tokens_as_token_ids`.
 """
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -13,10 +14,13 @@ from msgspec.structs import replace
 from atomesh.errors import EngineError
 from atomesh.mesh.backends.foreign_errors import to_error_in_stream
 from atomesh.mesh.backends.token_biases import token_biases
-from atomesh.protocol.generation import FinishReason, GenerationRequest, TokenDelta, TokenLogprobs
+from atomesh.protocol.generation import FinishReason, GenerationRequest, Timings, TokenDelta, TokenLogprobs
 
 _FINISHED: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop"}
 _TOKEN = "token_id:"  # noqa: S105  what vLLM calls a token without its text
+MAX_SALT_LENGTH = 128
+_NOT_IN_SALTS = frozenset("@/\\\0")
+_DIGESTED = "blake2b:"
 
 
 class _Ranked(msgspec.Struct, frozen=True):
@@ -47,6 +51,13 @@ class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: _PromptDetails | None = None
 
 
+class _Times(msgspec.Struct, frozen=True):
+    """The first token's time is counted from the end of the queue."""
+
+    queue_time_ms: float | None = None
+    time_to_first_token_ms: float | None = None
+
+
 class Answer(msgspec.Struct, frozen=True):
     """A chunk of a stream, or a whole answer."""
 
@@ -54,6 +65,7 @@ class Answer(msgspec.Struct, frozen=True):
     usage: _Usage | None = None
     error: dict[str, Any] | None = None
     kv_transfer_params: dict[str, Any] | None = None
+    metrics: _Times | None = None
 
 
 _decoder = msgspec.json.Decoder(Answer)
@@ -62,6 +74,7 @@ _decoder = msgspec.json.Decoder(Answer)
 def whole_body(request: GenerationRequest, model: str) -> dict[str, Any]:
     """Of a request for one server alone, unless it is for the prompt's logprobs streamed.
 
+    vLLM computes no prompt without a token after it: see `AnswerReader` for a request that wants none.
     Raises InvalidRequestError for what vLLM has no field for.
     """
     sampling = request.sampling
@@ -69,7 +82,7 @@ def whole_body(request: GenerationRequest, model: str) -> dict[str, Any]:
         "model": model,
         "prompt": request.prompt_token_ids,
         "n": request.n,
-        "max_tokens": sampling.max_tokens,
+        "max_tokens": max(sampling.max_tokens, 1),
         "min_tokens": sampling.min_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -94,8 +107,19 @@ def whole_body(request: GenerationRequest, model: str) -> dict[str, Any]:
     if sampling.logprobs is not None:
         body["logprobs"] = sampling.logprobs
     if request.cache_salt:
-        body["cache_salt"] = request.cache_salt
+        body["cache_salt"] = vllm_salt(request.cache_salt)
     return body
+
+
+def vllm_salt(salt: str) -> str:
+    """As it is where vLLM takes it, which it does to 128 characters and without a few; else its digest.
+
+    What looks like a digest is digested too, so that no two salts become one.
+    """
+    is_taken = len(salt) <= MAX_SALT_LENGTH and _NOT_IN_SALTS.isdisjoint(salt)
+    if is_taken and not salt.startswith(_DIGESTED):
+        return salt
+    return _DIGESTED + blake2b(salt.encode(), digest_size=32).hexdigest()
 
 
 def prefill_body(whole: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,8 +174,19 @@ def _constraints(request: GenerationRequest) -> dict[str, Any]:
     return found
 
 
+def as_transfer(deltas: list[TokenDelta]) -> list[TokenDelta]:
+    """Of a leg that waited for KV where it would have waited for its turn."""
+    return [
+        delta if delta.timings is None else replace(delta, timings=Timings(0.0, 0.0, delta.timings.queue_s))
+        for delta in deltas
+    ]
+
+
 class AnswerReader:
-    """One answer's chunks → deltas. The last one waits for the usage, which knows the cached tokens."""
+    """One answer's chunks → deltas. The last one waits for the usage, which knows the cached tokens.
+
+    Of a request for no token at all the one that vLLM makes is left out.
+    """
 
     def __init__(self, request: GenerationRequest, choice: int | None = None) -> None:
         """`choice` is the one that all of it belongs to, where it is not `index`."""
@@ -159,6 +194,7 @@ class AnswerReader:
         self._choice = choice
         self._open = request.n
         self._cached_tokens: int | None = None
+        self._timings: Timings | None = None
         self._held: list[TokenDelta] = []
 
     def read(self, data: bytes) -> list[TokenDelta]:
@@ -166,6 +202,8 @@ class AnswerReader:
         answer = decode_answer(data)
         if answer.usage is not None and answer.usage.prompt_tokens_details is not None:
             self._cached_tokens = answer.usage.prompt_tokens_details.cached_tokens
+        if answer.metrics is not None:
+            self._timings = _timings(answer.metrics)
         deltas = [self._delta(choice) for choice in answer.choices if _says_something(choice)]
         self._open -= sum(delta.finish_reason is not None for delta in deltas)
         if self._open > 0 or not deltas:
@@ -176,16 +214,18 @@ class AnswerReader:
     def end(self) -> list[TokenDelta]:
         """What was held back for the usage."""
         held, self._held = self._held, []
-        if held and self._cached_tokens is not None:
-            held[0] = replace(held[0], cached_tokens=self._cached_tokens)
+        if held:
+            held[0] = replace(held[0], cached_tokens=self._cached_tokens, timings=self._timings)
         return held
 
     def _delta(self, choice: _Choice) -> TokenDelta:
+        if self._request.sampling.max_tokens == 0:
+            choice = _without_its_token(choice)
         token_ids = choice.token_ids or []
         finish = None if choice.finish_reason is None else _FINISHED.get(choice.finish_reason)
         if choice.finish_reason is not None and finish is None:
             raise EngineError(f"the engine ended the answer with {choice.finish_reason[:50]!r}; try again")
-        wants = self._request.sampling.logprobs
+        wants = self._request.sampling.logprobs if token_ids else None
         return TokenDelta(
             request_id=self._request.request_id,
             choice=choice.index if self._choice is None else self._choice,
@@ -206,6 +246,17 @@ def decode_answer(data: bytes) -> Answer:
     if answer.error is not None:
         raise to_error_in_stream(answer.error)
     return answer
+
+
+def _timings(told: _Times) -> Timings | None:
+    if told.queue_time_ms is None or told.time_to_first_token_ms is None:
+        return None
+    return Timings(told.queue_time_ms / 1000, told.time_to_first_token_ms / 1000)
+
+
+def _without_its_token(choice: _Choice) -> _Choice:
+    finish = None if choice.finish_reason is None else "length"
+    return replace(choice, token_ids=None, logprobs=None, finish_reason=finish, stop_reason=None)
 
 
 def _says_something(choice: _Choice) -> bool:

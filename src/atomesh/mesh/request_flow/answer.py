@@ -116,7 +116,10 @@ class Answer:
         return delta
 
     def _with_transfer(self, later: Timings | None) -> Timings | None:
-        """The first leg's times, and what the later one waited for KV."""
+        """The first leg's times, which some engines tell in the end, and what the later waited for KV."""
+        if self._timings is None and self._attempts <= 1:
+            self._timings = later
+            return later
         if later is None or self._timings is None:
             return None
         self._timings = replace(self._timings, transfer_s=self._timings.transfer_s + later.transfer_s)
