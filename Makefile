@@ -36,7 +36,7 @@ bench: $(TESTING)
 	$(BIN)/python benchmarks/engine.py $(or $(MODEL),smollm2-135m-instruct) --write docs/results.md
 	$(BIN)/python benchmarks/kv_transfer.py --write docs/results.md
 	$(BIN)/python benchmarks/interference.py --write docs/results.md
-	$(BIN)/python benchmarks/placement.py --trace $(TRACE) --write docs/results.md
+	$(BIN)/python benchmarks/placement.py --trace $(TRACE) --processes 2 --write docs/results.md
 
 vllm: $(TESTING)
 	$(BIN)/python tools/vllm_live.py --environment $(VLLM_ENV) $(ARGS)

@@ -10,94 +10,79 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 
-from placement_report import PolicyFound, Report, SeedCheck, Setting, best_other
+from placement_report import Report, Setting
+from placement_runs import Runs, note
+from placement_traffic import TRACE, TraceTraffic
 from results_page import write_section
 from revision import commit
 
-from atomesh.bench.trace import MOONCAKE_BLOCK_TOKENS, read_trace
+from atomesh.bench.trace import MOONCAKE_BLOCK_TOKENS
 from atomesh.errors import AtomeshError
 from atomesh.mesh.placement.policies.registry import POLICIES
 from atomesh.planner.simulator.latency_model import COSTS, DEFAULT_COST, find_costs
-from atomesh.planner.simulator.simulated_cluster import (
-    IDEAL,
-    KV_AWARE,
-    FleetSettings,
-    find_policy_load,
-    simulate,
-)
-from atomesh.planner.simulator.workload import Arrival, Workload, make_workload
+from atomesh.planner.simulator.simulated_cluster import IDEAL, KV_AWARE, FleetSettings
 
 OWNER = "benchmarks/placement.py"
-TRACE = Path(__file__).parents[2] / "shared" / "traces" / "conversation_trace.jsonl"
+ALWAYS_SHOWN = (KV_AWARE, IDEAL, "least_work")
 
 
 def main() -> None:
     options = parse_options()
-    settings = FleetSettings(
+    started = time.perf_counter()
+    traffic = TraceTraffic(options.trace, options.requests, block_size=options.block_size)
+    try:
+        num_requests = len(traffic.draw(options.seeds[0]).arrivals)
+    except AtomeshError as error:
+        sys.exit(f"{OWNER}: {error}")
+    setting = Setting(
+        commit=commit(),
+        trace=options.trace.stem,
+        num_requests=num_requests,
+        fleet=fleet_of(options),
+        block_size=options.block_size,
+        cost=options.cost,
+        seeds=options.seeds,
+        resolution=options.resolution,
+    )
+    with ExitStack() as stack:
+        executor = None
+        if options.processes > 1:
+            executor = stack.enter_context(ProcessPoolExecutor(options.processes))
+        runs = Runs(traffic, setting.fleet, options.seeds, options.resolution, executor)
+        report = measure(runs, setting, options)
+    note(f"{time.perf_counter() - started:.0f} s in all")
+    if options.write is not None:
+        write_section(options.write, OWNER, report.as_markdown())
+    print(json.dumps(report.as_json(), indent=2) if options.json else report.as_markdown())
+
+
+def fleet_of(options: argparse.Namespace) -> FleetSettings:
+    return FleetSettings(
         num_workers=options.workers,
         blocks_per_worker=options.blocks_per_worker,
         max_num_batched_tokens=options.max_num_batched_tokens,
         costs=find_costs(options.cost),
         ttft_limit_s=options.ttft_limit,
         promise=options.promise / 100,
-        seed=options.seed,
     )
-    try:
-        workload = read_workload(options, options.seed)
-    except AtomeshError as error:
-        sys.exit(f"{OWNER}: {error}")
-    found = [measure_policy(policy, settings, workload, options) for policy in options.policies]
-    seeds = [] if options.no_find_load else options.check_seeds
-    setting = Setting(
-        commit=commit(),
-        trace=options.trace.stem,
-        num_requests=len(workload.arrivals),
-        fleet=settings,
-        block_size=workload.block_size,
-        cost=options.cost,
-        load=options.load,
-    )
-    report = Report(setting, found, [check_seed(seed, settings, found, options) for seed in seeds])
-    if options.write is not None:
-        write_section(options.write, OWNER, report.as_markdown())
-    print(json.dumps(report.as_json(), indent=2) if options.json else report.as_markdown())
 
 
-def read_workload(options: argparse.Namespace, seed: int) -> Workload:
-    entries = read_trace(options.trace, options.requests)
-    arrivals = [Arrival(entry.at_s, entry.input_tokens, entry.prefix_ids) for entry in entries]
-    return make_workload(arrivals, options.block_size, Random(seed))  # noqa: S311
+def measure(runs: Runs, setting: Setting, options: argparse.Namespace) -> Report:
+    found = {} if options.no_find_load else runs.find_loads(options.policies)
+    first, *others = options.loads
+    measures = {first: runs.measure(options.policies, first)}
+    for load in others:
+        measures[load] = runs.measure(who_bears(load, found, options.policies), load)
+    return Report(setting, found, measures)
 
 
-def measure_policy(
-    policy: str, settings: FleetSettings, workload: Workload, options: argparse.Namespace
-) -> PolicyFound:
-    started = time.perf_counter()
-    scaled = workload.at_load(options.load, settings.costs, settings.num_workers)
-    measures = simulate(settings, scaled, policy)
-    speed = measures.num_requests / (time.perf_counter() - started)
-    max_load = None if options.no_find_load else find_policy_load(settings, workload, policy)
-    note(f"{policy}: {speed:,.0f} requests/s simulated, {time.perf_counter() - started:.0f} s in all")
-    return PolicyFound(policy, max_load, measures)
-
-
-def check_seed(
-    seed: int, settings: FleetSettings, found: Sequence[PolicyFound], options: argparse.Namespace
-) -> SeedCheck:
-    """Of kv_aware, the bound and the best of the others, as far as they were measured."""
-    workload, fleet = read_workload(options, seed), replace(settings, seed=seed)
-    wanted = (KV_AWARE, IDEAL, best_other(found))
-    policies = [one.policy for one in found if one.policy in wanted]
-    note(f"seed {seed}: {', '.join(policies)}")
-    return SeedCheck(seed, {policy: find_policy_load(fleet, workload, policy) for policy in policies})
-
-
-def note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def who_bears(load: float, found: dict[str, list[float]], policies: Sequence[str]) -> list[str]:
+    """Of the others, queues at that load tell nothing: they grow for as long as it lasts."""
+    return [one for one in policies if one in ALWAYS_SHOWN or not found or min(found[one]) >= load]
 
 
 def parse_options() -> argparse.Namespace:
@@ -122,7 +107,12 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--cost", choices=sorted(COSTS), default=DEFAULT_COST, help="what a step costs")
     parser.add_argument(
-        "--load", type=float, default=1.0, help="for hits and times; 1 saturates the workers without a cache"
+        "--loads",
+        type=float,
+        nargs="+",
+        default=[1.0, 1.1, 1.2],
+        metavar="LOAD",
+        help="for hits and times, all policies at the first; 1 saturates the workers without a cache",
     )
     parser.add_argument("--ttft-limit", type=float, default=defaults.ttft_limit_s, help="seconds")
     parser.add_argument(
@@ -134,14 +124,16 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--no-find-load", action="store_true", help="leave out the highest load, which takes longest"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of arrivals within a tick, and of dice")
     parser.add_argument(
-        "--check-seeds",
+        "--seeds",
         type=int,
-        nargs="*",
-        default=[1, 2],
-        help="for kv_aware, the bound and the best other",
+        nargs="+",
+        default=list(range(8)),
+        metavar="SEED",
+        help="of arrivals within a tick, and of dice; all is measured with each",
     )
+    parser.add_argument("--resolution", type=float, default=0.005, help="of the highest load")
+    parser.add_argument("--processes", type=int, default=1, help="simulations at a time")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     return parser.parse_args()

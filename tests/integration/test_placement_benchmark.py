@@ -36,6 +36,10 @@ def figures(trace: Path, *arguments: str | Path) -> dict[str, Any]:
         "4",
         "--blocks-per-worker",
         "1000",
+        "--loads",
+        "1",
+        "--seeds",
+        "0",
         "--json",
         *arguments,
     )
@@ -47,7 +51,7 @@ def figures(trace: Path, *arguments: str | Path) -> dict[str, Any]:
 def test_every_policy_answers_every_request(trace: Path) -> None:
     document = figures(trace, "--no-find-load")
 
-    found = {one["policy"]: one for one in document["policies"]}
+    found = {one["policy"]: one for one in document["at_load"]}
     assert list(found) == [
         "kv_aware",
         "least_work",
@@ -62,30 +66,43 @@ def test_every_policy_answers_every_request(trace: Path) -> None:
     assert {one["num_requests"] for one in found.values()} == {300}
     best = max(one["hit_rate"] for one in found.values())
     assert found["ideal_shared_cache"]["hit_rate"] > 0.95 * best > 0.3
-    assert document["setting"]["fleet"]["seed"] == 0
+    assert document["setting"]["seeds"] == [0]
+    assert document["max_loads"] == {}
 
 
 def test_the_same_seed_gives_the_same_figures(trace: Path) -> None:
     policies = ("--no-find-load", "--policies", "kv_aware", "random")
 
-    first, second = (figures(trace, *policies)["policies"] for _ in range(2))
+    first, second = (figures(trace, *policies)["at_load"] for _ in range(2))
 
     assert first == second
+
+
+def test_several_processes_find_what_one_does(trace: Path) -> None:
+    policies = ("--policies", "kv_aware", "round_robin", "--resolution", "0.05", "--seeds", "0", "3")
+
+    first, second = (figures(trace, *policies, "--processes", number) for number in ("1", "2"))
+
+    assert first == second
+    assert len(first["max_loads"]["kv_aware"]) == 2
+    assert first["max_loads"]["kv_aware"] != first["max_loads"]["round_robin"]
 
 
 def test_the_page_says_what_load_each_policy_bears(trace: Path, tmp_path: Path) -> None:
     page = tmp_path / "results.md"
     policies = ("--policies", "kv_aware", "round_robin", "ideal_shared_cache")
 
-    document = figures(trace, *policies, "--ttft-limit", "1.5", "--check-seeds", "--write", page)
+    document = figures(trace, *policies, "--ttft-limit", "1.5", "--write", page)
 
-    loads = {one["policy"]: one["max_load"] for one in document["policies"]}
+    loads = {policy: found for policy, [found] in document["max_loads"].items()}
     assert loads["kv_aware"] > 0.9 * loads["ideal_shared_cache"]
     assert loads["kv_aware"] > 1.3 * loads["round_robin"] > 0.2
     share, lead = (loads["kv_aware"] / loads[other] for other in ("ideal_shared_cache", "round_robin"))
+    load = loads["round_robin"]
     text = page.read_text()
-    assert f"`kv_aware` bears {share:.0%} of the load of `ideal_shared_cache`" in text
-    assert f"{lead:.2f} times that of `round_robin`" in text
+    assert f"`kv_aware` bears {share:.3f} of the load of `ideal_shared_cache`" in text
+    assert f"| `round_robin` | {load:.3f} | {lead:.3f} | one draw tells nothing |" in text
+    assert "At load 1, the same for all:" in text
 
 
 def test_a_trace_without_prefixes_is_refused(tmp_path: Path) -> None:

@@ -152,11 +152,22 @@ def keeps_promise(settings: FleetSettings, workload: Workload, policy: str) -> b
     return late <= most_late
 
 
-def find_policy_load(settings: FleetSettings, workload: Workload, policy: str) -> float:
-    """The highest load at which the policy keeps the promise; 1.0 saturates the fleet without any cache."""
+def find_policy_load(
+    settings: FleetSettings,
+    workload: Workload,
+    policy: str,
+    resolution: float = 0.01,
+    guess: float | None = None,
+) -> float:
+    """The highest load at which the policy keeps the promise; 1.0 saturates the fleet without any cache.
+
+    With a `guess`, such as another seed's result, the search begins with short steps from there.
+    """
 
     def keeps(load: float) -> bool:
         scaled = workload.at_load(load, settings.costs, settings.num_workers)
         return keeps_promise(settings, scaled, policy)
 
-    return find_max_load(keeps)
+    if guess is None:
+        return find_max_load(keeps, resolution)
+    return find_max_load(keeps, resolution, guess, 4 * resolution)
