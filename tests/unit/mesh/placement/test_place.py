@@ -1,5 +1,6 @@
 """kv_aware as a whole: who is chosen, and what the explanation says of it."""
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from atomesh.mesh.cluster.breaker import Breaker
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.mesh.placement.costs import Costs, LinkCosts, StepCosts
-from atomesh.mesh.placement.explanation import Decision, Predicted, Rejection
+from atomesh.mesh.placement.explanation import MAX_SHOWN, Decision, Predicted, Rejection
 from atomesh.mesh.placement.inputs import RequestFacts, Weights
 from atomesh.mesh.placement.place import place, place_rest_among
 from atomesh.mesh.placement.placement import PlacementRules, PrefillDecode, Rest, Unified
@@ -226,6 +227,32 @@ def test_the_rest_of_an_answer_goes_where_its_prompt_lies() -> None:
     )
     found = place_rest_among(rest, workers, inputs, PolicySet())
     assert found.placement == Unified(workers[1], is_fallback=True, cached_tokens=1440)
+
+
+def test_of_very_many_ways_the_cheapest_are_kept_and_the_rest_are_said_to_be_dearer() -> None:
+    workers = [busy(f"w{n:02}", 1000 * n) for n in range(40)]
+    rest = Rest(worker_snapshot("lost"), 1600, 1, SAME_WEIGHTS)
+    inputs = placement_inputs(*workers, request=REQUEST, costs=COSTS)
+    explanation = place_rest_among(rest, workers, inputs, PolicySet()).explanation
+    assert [one.prefill for one in explanation.candidates] == [f"w{n:02}" for n in range(MAX_SHOWN)]
+    assert explanation.rejected == tuple(
+        Rejection(f"w{n:02}", "dearer than the 32 ways that are shown") for n in range(MAX_SHOWN, 40)
+    )
+
+
+def test_an_explanation_that_is_kept_keeps_no_more_workers_than_it_shows() -> None:
+    workers = [busy(f"w{n:02}", 1000 * n) for n in range(200)]
+    explanation = decide(*workers).explanation
+    ours = {id(worker): worker.address for worker in workers}
+    held, seen, todo = set[str](), set[int](), [explanation]
+    while todo:
+        one = todo.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            held |= {ours[id(one)]} if id(one) in ours else set()
+            todo += [each for each in gc.get_referents(one) if not isinstance(each, type)]
+    assert held == {one.prefill for one in explanation.candidates}
+    assert len(held) <= 10
 
 
 def test_nobody_is_nobody() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from atomesh.errors import InvalidRequestError
-from atomesh.mesh.placement.inputs import Stage
+from atomesh.mesh.placement.inputs import STAGES, Stage
 from atomesh.mesh.placement.policies.policy import Policy
 
 _HERE = "atomesh.mesh.placement.policies"
@@ -37,6 +37,7 @@ class PolicySet:
         check_policy(decode)
         self._defaults: dict[Stage, str] = {"prefill": prefill, "decode": decode or _counterpart(prefill)}
         self._made: dict[tuple[str, Stage], Policy] = {}
+        self._labels: dict[str, str] = {}
 
     def name(self, wanted: str, stage: Stage) -> str:
         """The policy that a step of a request follows which names `wanted`, or nothing.
@@ -47,6 +48,12 @@ class PolicySet:
             return self._defaults[stage]
         check_policy(wanted)
         return _counterpart(wanted) if stage == "decode" else wanted
+
+    def label(self, wanted: str) -> str:
+        """The policies of both steps, for people: "PREFILL+DECODE", or the one name that both have."""
+        if wanted not in self._labels:
+            self._labels[wanted] = "+".join(dict.fromkeys(self.name(wanted, stage) for stage in STAGES))
+        return self._labels[wanted]
 
     def get(self, wanted: str, stage: Stage) -> Policy:
         """As `name`."""

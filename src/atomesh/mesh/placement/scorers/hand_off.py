@@ -16,5 +16,7 @@ def hand_off(prefill: Seat, decode: Seat, case: Case) -> float:
     missing = num_tokens - decode.cached_tokens
     whole_s = missing * prefill.token_bytes * link.byte_s
     last_s = min(missing, prefill.step.chunk_tokens) * prefill.token_bytes * link.byte_s
-    computed_s = prefill.step.prefill_s(num_tokens, prefill.ready_tokens)
-    return 2 * ROUND_TRIPS * link.latency_s + max(last_s, whole_s - computed_s)
+    late_s = last_s
+    if whole_s > last_s:
+        late_s = max(last_s, whole_s - prefill.step.prefill_s(num_tokens, prefill.ready_tokens))
+    return 2 * ROUND_TRIPS * link.latency_s + late_s
