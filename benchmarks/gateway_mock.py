@@ -1,0 +1,149 @@
+"""The engine behind every gateway of benchmarks/gateway.py: its first token at once, the others one a step.
+
+`python gateway_mock.py PLAN.json` serves HTTP and, for our own gateway, the token plane, with the same tokens
+in the same step for all running answers. It prints its port as JSON, and ends with its input.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+import uvloop
+from gateway_mock_plane import serve_token_plane
+from mock_dialect import RENDER, Asked, Dialect, asked_decoder, probed, rendered
+from mock_http import STREAM_HEAD, RequestReader, whole_answer
+
+
+class MockPlan(msgspec.Struct, frozen=True):
+    """`texts` and `token_ids` are the same tokens. `model_path` holds the files that give the token plane's
+    model its text side; without it there is no token plane. `socket` is where that listens."""
+
+    texts: list[str]
+    token_ids: list[int]
+    step_s: float
+    socket: str = ""
+    secret: str = ""
+    model_path: str = ""
+    vocab_size: int = 0
+    eos_token_ids: tuple[int, ...] = ()
+
+
+class Running(Protocol):
+    def step(self) -> bool:
+        """Say the next token; False when it was the last, or nobody listens."""
+        ...
+
+
+class Steps:
+    """The engine's beat."""
+
+    def __init__(self, step_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._step_s = step_s
+        self._running: list[Running] = []
+        self._after: list[Callable[[], None]] = []
+        self._next = self._loop.time() + step_s
+        self._loop.call_at(self._next, self._step)
+
+    def begin(self, answer: Running) -> None:
+        """With its first token at once."""
+        if answer.step():
+            self._running.append(answer)
+
+    def after_each(self, callback: Callable[[], None]) -> None:
+        self._after.append(callback)
+
+    def _step(self) -> None:
+        self._running = [answer for answer in self._running if answer.step()]
+        for callback in self._after:
+            callback()
+        self._next = max(self._next + self._step_s, self._loop.time())
+        self._loop.call_at(self._next, self._step)
+
+
+class HttpAnswer:
+    def __init__(self, asked: Asked, dialect: Dialect, transport: asyncio.Transport) -> None:
+        self._asked, self._dialect, self._transport = asked, dialect, transport
+        self._wanted = asked.wanted
+        self._said = 0
+
+    def step(self) -> bool:
+        if self._transport.is_closing():
+            return False
+        number, self._said = self._said, self._said + 1
+        is_last = self._said == self._wanted
+        data = self._dialect.token(number, is_last=is_last)
+        if number == 0:
+            data = STREAM_HEAD + data
+        if is_last:
+            data += self._dialect.end(self._asked, cached=0, prompt=0)
+        self._transport.write(data)
+        return not is_last
+
+
+class HttpEngine(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, steps: Steps, dialects: dict[tuple[bool, bool], Dialect], started_at: float) -> None:
+        self._steps, self._dialects, self._started_at = steps, dialects, started_at
+        self._reader = RequestReader()
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            requests = self._reader.feed(data)
+        except ValueError:  # a probe for another protocol, as gRPC
+            self._transport.close()
+            return
+        for request in requests:
+            if request.method == "POST":
+                self._work(request.path, request.body)
+            elif (found := probed(request.path, self._started_at)) is not None:
+                self._transport.write(whole_answer(*found))
+            else:
+                self._transport.write(whole_answer(b"{}", status=404))
+
+    def _work(self, path: str, body: bytes) -> None:
+        if path.endswith(RENDER):
+            self._transport.write(whole_answer(rendered(body)))
+            return
+        asked = asked_decoder.decode(body)
+        dialect = self._dialects[path == "/v1/chat/completions", asked.return_token_ids]
+        if asked.stream:
+            self._steps.begin(HttpAnswer(asked, dialect, self._transport))
+        else:
+            self._transport.write(whole_answer(dialect.whole(asked, cached=0, prompt=0)))
+
+
+async def serve(plan: MockPlan) -> None:
+    started_at = time.time()
+    loop, steps = asyncio.get_running_loop(), Steps(plan.step_s)
+    dialects = {
+        (is_chat, has_ids): Dialect(plan.texts, plan.token_ids, is_chat=is_chat, has_ids=has_ids)
+        for is_chat in (False, True)
+        for has_ids in (False, True)
+    }
+    server = await loop.create_server(
+        lambda: HttpEngine(steps, dialects, started_at), "127.0.0.1", 0, backlog=1024
+    )
+    if plan.model_path:
+        await serve_token_plane(plan, steps)
+    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+def main() -> None:
+    plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=MockPlan)
+    uvloop.run(serve(plan))
+
+
+if __name__ == "__main__":
+    main()
