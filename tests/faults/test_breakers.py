@@ -116,6 +116,21 @@ def test_e5_out_after_n_faults_half_open_probe_and_back(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_e5_only_faults_in_a_row_count(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        worker = puppet("unified")
+        async with puppet_mesh(tmp_path, worker, is_served=False) as made:
+            for _ in range(3):
+                assert await fail_often(made, worker, "EngineError", MAX_FAULTS - 1) == [500] * (
+                    MAX_FAULTS - 1
+                )
+                assert (await breaker_of(made, worker))["faults"] == MAX_FAULTS - 1
+                assert await serve(made, worker) == 200
+                assert (await breaker_of(made, worker))["faults"] == 0
+
+    run(scenario)
+
+
 def test_a_refusal_of_the_request_is_nobodys_fault(tmp_path: Path) -> None:
     async def scenario() -> None:
         worker = puppet("unified")

@@ -154,6 +154,11 @@ def test_b1_a_prompt_that_ends_with_its_first_token_never_asks_decode(tmp_path: 
             p.say(await p.submitted(), 70, finish="stop", timings=TIMINGS, cached_tokens=0)
             assert (await asked).tokens == [70]
             assert d.submits == []
+            asked = made.asking()
+            await first_token(p, number=2)
+            await the_rest(d)
+            assert (await asked).tokens == [70, 71, 72, 73]
+            assert p.aborts == d.aborts == []  # prefill has withdrawn the hand-off by itself
 
     run(scenario)
 

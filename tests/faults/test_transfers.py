@@ -131,7 +131,7 @@ def test_a2_a_recomputed_answer_says_so(apart: PDBench) -> None:
 
 def test_a7_without_a_pair_it_is_503(strict: PDBench) -> None:
     strict.kill("decode")
-    wait_for(lambda: any(worker["state"] != "ready" for worker in strict.workers()))
+    wait_for(lambda: any(worker["state"] == "lost" for worker in strict.workers()))
     answer = strict.client.complete(fresh_prompt(10))
     assert answer.status == 503
     assert "no such pair" in answer.message
@@ -143,7 +143,7 @@ def test_a7_local_prefill_is_visible(apart: PDBench, reference: PDBench) -> None
     prompt = fresh_prompt(100)
     assert apart.client.complete(prompt).path == "prefill-decode"
     apart.kill("prefill")
-    wait_for(lambda: any(worker["state"] != "ready" for worker in apart.workers()))
+    wait_for(lambda: any(worker["state"] == "lost" for worker in apart.workers()))
     prompt = fresh_prompt(100)
     answer = apart.client.complete(prompt)
     assert answer == reference.client.complete(prompt)

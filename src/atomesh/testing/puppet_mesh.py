@@ -70,10 +70,19 @@ class PuppetMesh:
 
     @asynccontextmanager
     async def streaming(self, **fields: object) -> "AsyncIterator[AsyncIterator[dict[str, Any]]]":
-        """The frames of a streamed answer, the last of them [DONE] as an empty one; left after the block."""
+        """The frames of a streamed answer, the last of them [DONE] as an empty one; left after the block.
+
+        Asked for at once, waited for with the first frame: no head comes before a token, but after seconds.
+        """
         body = {**BODY, "stream": True, **fields}
-        async with self.http.post("/v1/completions", json=body) as response:
-            yield _frames(response)
+        asked = asyncio.ensure_future(self.http.post("/v1/completions", json=body))
+        try:
+            yield _frames(asked)
+        finally:
+            if asked.cancel():
+                await asyncio.wait((asked,))
+            else:
+                asked.result().close()
 
     async def admin(self, path: str) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {ADMIN_TOKEN}"}
@@ -193,8 +202,8 @@ async def _stop(gateway: Gateway, task: "asyncio.Task[None]") -> None:
     await asyncio.wait((task,))
 
 
-async def _frames(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    async for line in response.content:
+async def _frames(asked: "asyncio.Future[aiohttp.ClientResponse]") -> AsyncIterator[dict[str, Any]]:
+    async for line in (await asyncio.shield(asked)).content:
         if line.startswith(b"data: "):
             text = line.removeprefix(b"data: ").strip()
             yield {} if text == b"[DONE]" else json.loads(text)

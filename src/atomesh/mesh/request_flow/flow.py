@@ -132,7 +132,7 @@ def rest_flow(answer: Answer, worker: WorkerSnapshot) -> Flow[LegFailed | None]:
     event = yield from _first_step(leg)
     if isinstance(event, LegFailed):
         return event
-    yield Emit(answer.take(event.deltas, "recomputed"))
+    yield from _emit(answer, event, "recomputed", leg)
     return (yield from _stream(answer, leg, "recomputed"))
 
 
@@ -184,9 +184,16 @@ def _stream(answer: Answer, leg: SendLeg, path: ServingPath) -> Flow[LegFailed |
         event = yield wait
         if not isinstance(event, Arrived):
             return _failure(event)
-        yield Emit(answer.take(event.deltas, path))
-    yield Release(leg)
+        yield from _emit(answer, event, path, leg)
     return None
+
+
+def _emit(answer: Answer, arrived: Arrived, path: ServingPath, leg: SendLeg) -> Flow[None]:
+    """The leg is let go before the client has the end of the answer: who has that listens no more."""
+    deltas = answer.take(arrived.deltas, path)
+    if answer.is_over:
+        yield Release(leg)
+    yield Emit(deltas)
 
 
 def _first_tokens(answer: Answer, prefill: SendLeg) -> Flow[LegFailed | None]:
@@ -197,9 +204,7 @@ def _first_tokens(answer: Answer, prefill: SendLeg) -> Flow[LegFailed | None]:
         if isinstance(event, LegFailed):
             return event
         arrived = Arrived(arrived.deltas + event.deltas)
-    yield Emit(answer.take(arrived.deltas, "prefill-decode"))
-    if answer.is_over:
-        yield Release(prefill)
+    yield from _emit(answer, arrived, "prefill-decode", prefill)
     return None
 
 
@@ -218,7 +223,7 @@ def _decode(answer: Answer, prefill: SendLeg, decode: SendLeg) -> Flow[LegFailed
     sources = {delta.kv_source for delta in event.deltas}
     path: ServingPath = "recomputed" if "recomputed" in sources else "prefill-decode"
     yield Release(prefill) if sources == {"transferred"} else Abort(prefill)
-    yield Emit(answer.take(event.deltas, path))
+    yield from _emit(answer, event, path, decode)
     return (yield from _stream(answer, decode, path))
 
 

@@ -10,7 +10,17 @@ from msgspec.structs import replace
 from atomesh.errors import EngineError
 from atomesh.mesh.placement.placement import PrefillDecode
 from atomesh.mesh.request_flow.answer import Answer
-from atomesh.mesh.request_flow.steps import Abort, Arrived, Emit, Event, Flow, LegFailed, SendLeg, Wait
+from atomesh.mesh.request_flow.steps import (
+    Abort,
+    Arrived,
+    Emit,
+    Event,
+    Flow,
+    LegFailed,
+    Release,
+    SendLeg,
+    Wait,
+)
 from atomesh.protocol.generation import ServingPath, TokenDelta
 
 
@@ -43,7 +53,10 @@ def relayed_flow(answer: Answer, prefill: SendLeg, decode: SendLeg) -> Flow[LegF
         if isinstance(event, Arrived):
             path = _path(event.deltas)
             yield Abort(prefill)
-            yield Emit(answer.take(_with_facts(event.deltas, facts), path))
+            deltas = answer.take(_with_facts(event.deltas, facts), path)
+            if answer.is_over:
+                yield Release(decode)
+            yield Emit(deltas)
             return path
     elif isinstance(event, LegFailed) and isinstance(event.error, OtherLegFailedError):
         event = yield Wait(decode)
