@@ -3,23 +3,27 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
 import zmq
+import zmq.asyncio
 
 from atomesh.engine.core.prefix_cache import PrefixCache
 from atomesh.engine.core.scheduler import SchedulerConfig
 from atomesh.engine.publishing import publishing
 from atomesh.engine.zmq_publisher import PublisherAddress
 from atomesh.errors import ConfigurationError
-from atomesh.mesh.backends.zmq_events import EventSource, ZmqSubscriber
+from atomesh.mesh.backends import zmq_events
+from atomesh.mesh.backends.event_source import EventSource
+from atomesh.mesh.backends.zmq_events import ZmqSubscriber
 from atomesh.mesh.kv_index.foreign import Translator
 from atomesh.mesh.kv_index.foreign_order import ForeignFeed
 from atomesh.mesh.kv_index.index import KVIndex
 from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.protocol.block_hash import BlockHash, model_hasher
+from atomesh.protocol.vllm_kv_events import ForeignStored, encode_batch
 from atomesh.testing.scripted_engine import describe
 
 SECRET = b"secret"
@@ -65,7 +69,8 @@ def reader(address: PublisherAddress) -> Reader:
     index = KVIndex()
     index.join("w")
     feed = ForeignFeed(index, "w", Translator(HASHER))
-    return Reader(index, feed, ZmqSubscriber(EventSource(address.events, address.replay), feed))
+    source = EventSource(address.events, address.replay)
+    return Reader(index, feed, ZmqSubscriber(source, feed, index.counts, lambda: None))
 
 
 @pytest.fixture
@@ -132,6 +137,63 @@ def test_who_comes_late_has_the_beginning_replayed(engine: Engine) -> None:
     asyncio.run(scenario())
 
 
+def test_who_comes_late_to_a_silent_engine_has_all_replayed_at_once(engine: Engine) -> None:
+    engine.caches(list(range(12)), 0)
+
+    async def scenario() -> None:
+        one = reader(engine.address)
+        running = asyncio.create_task(one.subscriber.run())
+        await until(lambda: one.held(list(range(12))) == MatchedBlocks(3))
+        assert (one.index.counts.replays, one.index.counts.gaps, one.feed.losses) == (1, 0, 0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_the_last_batch_before_a_silence_is_asked_for_if_it_was_lost(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zmq_events, "QUIET_S", 0.05)
+    deaf = replace(engine.address, events="ipc:///nobody/is/there")
+
+    async def scenario() -> None:
+        one = reader(deaf)
+        running = asyncio.create_task(one.subscriber.run())
+        await until(lambda: one.index.counts.replays)
+        engine.caches(list(range(12)), 0)
+        await until(lambda: one.held(list(range(12))) == MatchedBlocks(3))
+        assert one.feed.losses == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("topic", [(), (b"kv@pod",)], ids=["older", "vllm-0.32"])
+def test_a_replay_is_read_with_its_topic_and_without(
+    address: PublisherAddress, topic: tuple[bytes, ...]
+) -> None:
+    stored = ForeignStored([7], [1, 2, 3, 4], 4, medium="GPU", extra_keys=[None])
+
+    async def scenario() -> None:
+        one = reader(address)
+        with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as socket:
+            assert address.replay is not None
+            socket.bind(address.replay)
+            running = asyncio.create_task(one.subscriber.run())
+            peer, _, first = await asyncio.wait_for(socket.recv_multipart(), PATIENCE_S)
+            assert first == bytes(8)
+            await socket.send_multipart([peer, b"", *topic, bytes(8), encode_batch(1.0, [stored])])
+            await socket.send_multipart([peer, b"", *(b"" for _ in topic), b"\xff" * 8, b""])
+            await until(lambda: one.feed.next_sequence == 1)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert one.held([1, 2, 3, 4]) == MatchedBlocks(1)
+
+    asyncio.run(scenario())
+
+
 def test_garbage_is_counted_and_what_follows_is_heard(address: PublisherAddress) -> None:
     async def scenario() -> None:
         one = reader(PublisherAddress(address.events))
@@ -160,12 +222,15 @@ def test_replay_speaks_as_vllm_does(engine: Engine) -> None:
         socket.connect(engine.address.replay)
         socket.send_multipart([b"", b"nonsense, which is not answered"])
         socket.send_multipart([b"", (1).to_bytes(8, "big")])
-        empty, sequence, payload = socket.recv_multipart()
-        assert (empty, sequence) == (b"", (1).to_bytes(8, "big"))
-        _, events, _ = msgspec.msgpack.decode(payload)
-        assert [event[0] for event in events] == ["BlockStored"]
-        assert events[0][3:5] == [[50, 51, 52, 53], 4]
-        assert socket.recv_multipart() == [b"", (-1).to_bytes(8, "big", signed=True), b""]
+        empty, topic, sequence, payload = socket.recv_multipart()
+        assert (empty, topic, sequence) == (b"", b"", (1).to_bytes(8, "big"))
+        _, [event], _ = msgspec.msgpack.decode(payload)
+        assert (event["type"], event["token_ids"], event["block_size"]) == (
+            "BlockStored",
+            [50, 51, 52, 53],
+            4,
+        )
+        assert socket.recv_multipart() == [b"", b"", (-1).to_bytes(8, "big", signed=True), b""]
 
 
 def test_an_endpoint_that_cannot_be_had_is_refused(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Publishes KV events over ZeroMQ as vLLM does, for other routers to read. They carry users' tokens."""
+"""Publishes KV events over ZeroMQ as vLLM 0.32 does, for other routers to read. They carry users' tokens."""
 
 import logging
 import threading
@@ -106,5 +106,6 @@ class ZmqPublisher:
         with self._lock:
             kept = [one for one in self._kept if one[0] >= first]
         for sequence, payload in kept:
-            socket.send_multipart((peer, b"", sequence.to_bytes(SEQUENCE_BYTES, "big"), payload))
-        socket.send_multipart((peer, b"", END_OF_REPLAY, b""))
+            number = sequence.to_bytes(SEQUENCE_BYTES, "big")
+            socket.send_multipart((peer, b"", self._topic, number, payload))
+        socket.send_multipart((peer, b"", b"", END_OF_REPLAY, b""))

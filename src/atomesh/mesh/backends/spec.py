@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from atomesh.errors import ConfigurationError
+from atomesh.mesh.backends.event_source import OPTIONS as EVENT_OPTIONS
+from atomesh.mesh.backends.event_source import EventSource, parse_event_source
 from atomesh.mesh.backends.kinds import KINDS
 from atomesh.protocol.worker import PRESETS, Role
 
@@ -18,6 +20,7 @@ DEFAULT_SLOTS = 1024
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
     """`url` is the server's, without `/v1`. `model` says where the files of its model lie on this machine.
+    `events` is where it publishes what it caches; without, that is guessed from what was sent to it.
 
     `api_key` is sent to the server, and to nobody else. `bootstrap_port` is where an SGLang prefill server
     waits for its decode server. `slots` is how many requests a server of text is given at once.
@@ -30,6 +33,7 @@ class BackendSpec:
     api_key: str | None = field(default=None, repr=False)
     bootstrap_port: int = DEFAULT_BOOTSTRAP_PORT
     slots: int = DEFAULT_SLOTS
+    events: EventSource | None = None
 
     @property
     def host(self) -> str:
@@ -61,6 +65,7 @@ def parse_backend(text: str, read_variable: Callable[[str], str | None]) -> Back
         role=ROLES[role],
         model=options.get("model", ""),
         api_key=_key(text, options.get("key-env"), read_variable),
+        events=parse_event_source(text, kind, options),
         bootstrap_port=_number(text, options, "bootstrap-port", DEFAULT_BOOTSTRAP_PORT, 65535),
         slots=_number(text, options, "slots", DEFAULT_SLOTS, MAX_SLOTS),
     )
@@ -68,8 +73,9 @@ def parse_backend(text: str, read_variable: Callable[[str], str | None]) -> Back
 
 def _option(text: str, word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
-    if name not in OPTIONS or not equals:
-        raise ConfigurationError(f"--backend {text!r}: {word!r} is none of {'=…, '.join(OPTIONS)}=…")
+    known = (*OPTIONS, *EVENT_OPTIONS)
+    if name not in known or not equals:
+        raise ConfigurationError(f"--backend {text!r}: {word!r} is none of {'=…, '.join(known)}=…")
     return name, value
 
 

@@ -1,11 +1,13 @@
-"""Hears the KV events that a vLLM engine, or ours, publishes over ZeroMQ."""
+"""Hears the KV events that a vLLM or SGLang engine, or ours, publishes over ZeroMQ."""
 
-import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from atomesh.errors import ConfigurationError
+from atomesh.mesh.backends.event_source import EventSource
+from atomesh.mesh.kv_index.counts import IndexCounts
 from atomesh.mesh.kv_index.foreign_order import ForeignFeed
 from atomesh.protocol.vllm_kv_events import (
     END_OF_REPLAY,
@@ -20,43 +22,58 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-REPLAY_S = 5.0  # the longest silence within a replay
+REPLAY_S = 2.0  # the longest silence within a replay
+QUIET_S = 2.0  # after so long without a batch it is asked whether one was missed
+LONGEST_QUIET_S = 60.0  # where nobody answers that
+HEARTBEAT_MS = (
+    5_000  # a peer that is gone without a word is noticed after two of them, and connected to again
+)
+LONGEST_RECONNECT_MS = 2_000
 MAX_QUEUED = 10_000  # batches that wait here to be read
 MAX_MESSAGE_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class EventSource:
-    """Where an engine publishes, and where it replays; without `replay` what is missed is lost."""
-
-    endpoint: str
-    replay: str | None = None
-    topic: str = ""
+def require_zmq() -> ModuleType:
+    """zmq.asyncio. Raises ConfigurationError where pyzmq is not installed."""
+    try:
+        import zmq.asyncio
+    except ImportError as error:
+        raise ConfigurationError(
+            "KV events over ZeroMQ need pyzmq, which is not installed: pip install 'atomesh[zmq]', or leave "
+            "events= out"
+        ) from error
+    return zmq
 
 
 class ZmqSubscriber:
-    """`run` feeds what is published into the index until cancelled; `malformed` counts what was no batch."""
+    """`run` feeds what is published into the index until cancelled; ZeroMQ connects again by itself.
 
-    def __init__(self, source: EventSource, feed: ForeignFeed) -> None:
-        """Raises ConfigurationError where pyzmq is not installed."""
-        try:
-            import zmq.asyncio
-        except ImportError as error:
-            raise ConfigurationError(
-                "KV events over ZeroMQ need pyzmq, which is not installed: pip install 'atomesh[zmq]'"
-            ) from error
+    With a replay endpoint the engine is asked for what it still has at the beginning, at a gap, and after a
+    silence. `malformed` counts what was no batch, and events that were none.
+    """
+
+    def __init__(
+        self, source: EventSource, feed: ForeignFeed, counts: IndexCounts, on_heard: Callable[[], None]
+    ) -> None:
+        """`on_heard` is called after each batch. Raises ConfigurationError where pyzmq is not installed."""
         self.malformed = 0
         self._source = source
         self._feed = feed
-        self._zmq = zmq
+        self._counts = counts
+        self._on_heard = on_heard
+        self._zmq = require_zmq()
+        self._quiet_s = QUIET_S
 
     async def run(self) -> None:
         with self._zmq.asyncio.Context() as context, self._open(context, self._zmq.SUB) as socket:
-            socket.set(self._zmq.RCVHWM, MAX_QUEUED)
             socket.subscribe(self._source.topic.encode())
             socket.connect(self._source.endpoint)
+            await self._catch_up(context)
             while True:
-                await self._hear(await socket.recv_multipart(), context)
+                if await socket.poll(self._quiet_s * 1e3):
+                    await self._hear(await socket.recv_multipart(), context)
+                else:
+                    await self._catch_up(context)
 
     async def _hear(self, parts: list[bytes], context: "zmq.asyncio.Context") -> None:
         heard = self._read(parts[1:])
@@ -64,26 +81,40 @@ class ZmqSubscriber:
             return
         missing = self._feed.hear(*heard)
         if missing is not None:
+            self._counts.gaps += 1
             await self._replay(missing, context)
             self._feed.resume(*heard)
+        self._on_heard()
 
-    async def _replay(self, first: int, context: "zmq.asyncio.Context") -> None:
-        """Hear again what the engine still has from `first` on."""
+    async def _catch_up(self, context: "zmq.asyncio.Context") -> None:
+        """Hear what was published since the last batch; ask less often where nobody answers."""
+        if self._source.replay is None or await self._replay(self._feed.next_sequence, context):
+            self._quiet_s = QUIET_S
+        else:
+            self._quiet_s = min(2 * self._quiet_s, LONGEST_QUIET_S)
+
+    async def _replay(self, first: int, context: "zmq.asyncio.Context") -> bool:
+        """Hear again what the engine still has from `first` on; False if it did not say all."""
         if self._source.replay is None:
-            return
+            return False
+        self._counts.replays += 1
         with self._open(context, self._zmq.DEALER) as socket:
             socket.connect(self._source.replay)
             await socket.send_multipart([b"", first.to_bytes(SEQUENCE_BYTES, "big")])
             try:
                 while await self._hear_replayed(socket):
-                    pass
+                    self._on_heard()
             except TimeoutError:
                 _log.warning("the replay of KV events at %s fell silent", self._source.replay)
+                return False
+        return True
 
     async def _hear_replayed(self, socket: "zmq.asyncio.Socket") -> bool:
         """False at the end of the replay. Raises TimeoutError."""
-        _, *parts = await asyncio.wait_for(socket.recv_multipart(), REPLAY_S)
-        if parts[:1] == [END_OF_REPLAY]:
+        if not await socket.poll(REPLAY_S * 1e3):
+            raise TimeoutError
+        parts = (await socket.recv_multipart())[-2:]  # vLLM 0.32 says the topic before them, others do not
+        if parts[0] == END_OF_REPLAY:
             return False
         heard = self._read(parts)
         if heard is not None:
@@ -92,8 +123,16 @@ class ZmqSubscriber:
 
     def _open(self, context: "zmq.asyncio.Context", kind: int) -> "zmq.asyncio.Socket":
         socket = context.socket(kind)
-        socket.set(self._zmq.LINGER, 0)
-        socket.set(self._zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        for option, value in (
+            (self._zmq.LINGER, 0),
+            (self._zmq.IPV6, 1),
+            (self._zmq.RCVHWM, MAX_QUEUED),
+            (self._zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES),
+            (self._zmq.RECONNECT_IVL_MAX, LONGEST_RECONNECT_MS),
+            (self._zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
+            (self._zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_MS),
+        ):
+            socket.set(option, value)
         return socket
 
     def _read(self, parts: list[bytes]) -> tuple[int, ForeignBatch] | None:
@@ -104,8 +143,14 @@ class ZmqSubscriber:
                 raise ForeignFormatError(
                     f"the sequence number has {len(sequence)} bytes, not {SEQUENCE_BYTES}"
                 )
-            return int.from_bytes(sequence, "big"), decode_batch(payload)
+            batch = decode_batch(payload)
         except (ValueError, ForeignFormatError) as error:
-            self.malformed += 1
+            self._miss(1)
             _log.warning("KV events from %s were left out: %s", self._source.endpoint, error)
             return None
+        self._miss(batch.unreadable)
+        return int.from_bytes(sequence, "big"), batch
+
+    def _miss(self, number: int) -> None:
+        self.malformed += number
+        self._counts.malformed += number

@@ -39,6 +39,7 @@ class ApproximateIndex:
         self._lifetime_s = lifetime_s
         self._map = BlockMap(max_blocks, max_slots)
         self._caches: dict[str, _Cache] = {}
+        self._num_expired = 0  # of workers that are gone
 
     def __len__(self) -> int:
         """Blocks in the index, each counted once, and those of workers just dropped."""
@@ -46,6 +47,20 @@ class ApproximateIndex:
 
     def __contains__(self, incarnation: str) -> bool:
         return incarnation in self._caches
+
+    @property
+    def num_expired(self) -> int:
+        """Blocks that were not sent again in time."""
+        return self._num_expired + sum(cache.sent.num_expired for cache in self._caches.values())
+
+    @property
+    def num_evicted(self) -> int:
+        """Blocks that there was no room for any more."""
+        return self._map.num_evicted
+
+    def blocks_by_worker(self) -> dict[str, int]:
+        """Of each incarnation."""
+        return {incarnation: len(cache.slot.blocks) for incarnation, cache in self._caches.items()}
 
     def join(self, incarnation: str, capacity: int) -> bool:
         """A worker whose cache holds `capacity` blocks; False when there are too many to know it."""
@@ -77,6 +92,7 @@ class ApproximateIndex:
     def drop(self, incarnation: str) -> None:
         cache = self._caches.pop(incarnation, None)
         if cache is not None:
+            self._num_expired += cache.sent.num_expired
             self._map.close(cache.slot)
 
     def check_invariants(self) -> None:

@@ -24,6 +24,7 @@ class BlockMap:
     """
 
     def __init__(self, max_blocks: int, max_slots: int) -> None:
+        self.num_evicted = 0
         self._max_blocks = max_blocks
         self._slots = SlotTable(max_slots)
         self._holders: dict[bytes, int] = {}
@@ -156,6 +157,7 @@ class BlockMap:
         while self._oldest not in self._by_age:
             self._oldest += 1
         block = self._by_age.pop(self._oldest)
+        self.num_evicted += 1
         for slot in self._slots.of(self._holders.pop(block) & ~_AGE):
             slot.num_evicted += slot.blocks.pop(block) is None
 

@@ -1,19 +1,23 @@
 """Another engine's KV events in our words: its blocks under the hashes that we give to their tokens.
 
 A block is indexed under our hash of its tokens and of all before them, which is known when its parent's is.
-What cannot be known is left out, which costs a hit and never brings a wrong one: a block behind an unknown
-parent, one of another block size, one with images or embeddings before it, and one that does not say under
-which salt it lies.
+Their blocks may be of another size than ours: what a block brings is those of ours that end in it. What
+cannot be known is left out, which costs a hit and never brings a wrong one: a block behind an unknown parent,
+one with images or embeddings before it, one of other layers than those that see a whole prefix, one that lies
+elsewhere, and one that does not say under which salt it lies.
 """
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from atomesh.protocol.block_hash import BlockHash, BlockHasher
 from atomesh.protocol.kv_events import BlocksRemoved, BlocksStored, CacheCleared, KVEvent, Tier
 from atomesh.protocol.vllm_kv_events import (
     DEVICE_MEDIUM,
+    ELSEWHERE,
+    HOST_MEDIA,
     ForeignEvent,
     ForeignHash,
     ForeignRemoved,
@@ -21,6 +25,23 @@ from atomesh.protocol.vllm_kv_events import (
 )
 
 MAX_HASHES = 2**20
+WHOLE_PREFIX = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+
+
+class _Place(NamedTuple):
+    """Where a chain has come to: our hash of its full blocks, and the tokens since."""
+
+    parent: BlockHash
+    tail: tuple[int, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """What one of their blocks has brought; `completed` are ours, mostly one."""
+
+    place: _Place
+    completed: tuple[BlockHash, ...]
+    copies: int = 1
 
 
 class Translator:
@@ -33,14 +54,14 @@ class Translator:
     def __init__(
         self, hasher: BlockHasher, *, is_unsalted: bool = False, max_hashes: int = MAX_HASHES
     ) -> None:
-        """`hasher` as for our own workers of this model and block size. With `is_unsalted` nothing that the
-        worker serves has a salt, so that events which do not say may be believed."""
+        """`hasher` as for prompts that are to be found there. With `is_unsalted` nothing that the worker
+        serves has a salt, so that events which do not say may be believed."""
         self.left_out: Counter[str] = Counter()
         self._hasher = hasher
         self._is_unsalted = is_unsalted
         self._max_hashes = max_hashes
-        self._ours: dict[tuple[ForeignHash, Tier], BlockHash] = {}
-        self._copies: Counter[tuple[ForeignHash, Tier]] = Counter()
+        self._group: int | None = None
+        self._held: dict[Tier, dict[ForeignHash, _Held]] = {"device": {}, "host": {}}
 
     def translate(self, events: Iterable[ForeignEvent]) -> list[KVEvent]:
         """What the index is to be told of it."""
@@ -56,77 +77,117 @@ class Translator:
 
     def forget(self) -> list[KVEvent]:
         """The worker holds nothing, or has not been heard for a while."""
-        self._ours.clear()
-        self._copies.clear()
+        for held in self._held.values():
+            held.clear()
         return [CacheCleared()]
 
     def _stored(self, event: ForeignStored) -> list[KVEvent]:
-        reason = self._objection(event)
-        parent = self._parent(event) if reason is None else None
-        if parent is None:
+        tier = _tier(event.medium, event.locality)
+        reason = self._objection(event) if tier is not None else "elsewhere"
+        place = self._parent(event) if reason is None else None
+        if place is None or tier is None:
             self.left_out[reason or "parent"] += len(event.block_hashes)
             return []
         told: list[KVEvent] = []
-        if len(self._ours) + len(event.block_hashes) > self._max_hashes:
+        if sum(map(len, self._held.values())) + len(event.block_hashes) > self._max_hashes:
             told = self.forget()
-        return [*told, *self._index(event, parent)]
+        new = self._index(event, place, tier)
+        return [*told, BlocksStored(b"", new, tier)] if new else told
 
-    def _index(self, event: ForeignStored, parent: BlockHash) -> list[KVEvent]:
-        tier, size = _tier(event.medium), event.block_size
+    def _index(self, event: ForeignStored, place: _Place, tier: Tier) -> list[bytes]:
+        """Our blocks that the worker has not held yet, as far as the run can be followed."""
+        held, size = self._held[tier], event.block_size
         new: list[bytes] = []
         for number, theirs in enumerate(event.block_hashes):
-            if number and _has_keys(event, number):
-                self.left_out["keys"] += len(event.block_hashes) - number
+            tokens = event.token_ids[number * size : (number + 1) * size]
+            place, completed = self._advance(place, tokens)
+            known = held.get(theirs)
+            reason = _doubt(event, number, None if known is None else known.place, place)
+            if reason is not None:
+                self.left_out[reason] += len(event.block_hashes) - number
                 break
-            parent = self._hasher.extend(parent, event.token_ids[number * size : (number + 1) * size])
-            if (theirs, tier) not in self._ours:
-                new.append(parent)
-            self._ours[theirs, tier] = parent
-            self._copies[theirs, tier] += 1
-        return [BlocksStored(b"", new, tier)] if new else []
+            if known is None:
+                held[theirs] = _Held(place, completed)
+                new += completed
+            else:
+                known.copies += 1
+        return new
+
+    def _advance(self, place: _Place, tokens: list[int]) -> tuple[_Place, tuple[BlockHash, ...]]:
+        """Where these tokens lead, and the blocks of ours that they complete."""
+        size, parent, rest = self._hasher.block_size, place.parent, (*place.tail, *tokens)
+        completed: list[BlockHash] = []
+        for start in range(0, len(rest) - size + 1, size):
+            parent = self._hasher.extend(parent, rest[start : start + size])
+            completed.append(parent)
+        return _Place(parent, rest[len(completed) * size :]), tuple(completed)
 
     def _removed(self, event: ForeignRemoved) -> list[KVEvent]:
-        tier = _tier(event.medium)
+        tier = _tier(event.medium, event.locality)
+        if tier is None or event.group_idx not in (None, self._group):
+            return []
+        held = self._held[tier]
         gone: list[bytes] = []
         for theirs in event.block_hashes:
-            key = (theirs, tier)
-            if key not in self._ours:
+            known = held.get(theirs)
+            if known is None:
                 continue
-            self._copies[key] -= 1
-            if self._copies[key] == 0:
-                del self._copies[key]
-                gone.append(self._ours.pop(key))
+            known.copies -= 1
+            if known.copies == 0:
+                del held[theirs]
+                gone += known.completed
         return [BlocksRemoved(gone, tier)] if gone else []
 
     def _objection(self, event: ForeignStored) -> str | None:
-        if event.group_idx:
-            return "group"
-        if event.block_size != self._hasher.block_size:
-            return "block_size"
-        if len(event.token_ids) != len(event.block_hashes) * event.block_size:
+        if event.block_size == 0 or len(event.token_ids) != len(event.block_hashes) * event.block_size:
             return "tokens"
+        if not self._is_followed(event):
+            return "group"
         keys = event.extra_keys
         if keys is not None and len(keys) != len(event.block_hashes):
             return "keys"
-        return "unsaid" if keys is None and not self._is_unsalted else None
+        is_unsaid = keys is None and event.cache_salt is None
+        return "unsaid" if is_unsaid and not self._is_unsalted else None
 
-    def _parent(self, event: ForeignStored) -> BlockHash | None:
+    def _is_followed(self, event: ForeignStored) -> bool:
+        """Of several groups of layers the first whose blocks are there for a whole prefix or not at all."""
+        if event.group_idx is None:
+            return True
+        kind = event.kv_cache_spec_kind
+        if self._group is None and (event.group_idx == 0 if kind is None else kind in WHOLE_PREFIX):
+            self._group = event.group_idx
+        return event.group_idx == self._group
+
+    def _parent(self, event: ForeignStored) -> _Place | None:
         adapter = event.lora_name or ""
         if event.lora_id is not None and not adapter:
             return None
         if event.parent_block_hash is not None:
-            if _has_keys(event, 0):
-                return None
-            return self._known(event.parent_block_hash)
-        salt = _salt(event.extra_keys[0] if event.extra_keys else None, adapter)
-        return None if salt is None else self._hasher.root(salt, adapter)
+            return None if _has_keys(event, 0) else self._known(event.parent_block_hash)
+        salt = event.cache_salt
+        if salt is None:
+            salt = _salt(event.extra_keys[0] if event.extra_keys else None, adapter)
+        return None if salt is None else _Place(self._hasher.root(salt, adapter))
 
-    def _known(self, theirs: ForeignHash) -> BlockHash | None:
-        return self._ours.get((theirs, "device")) or self._ours.get((theirs, "host"))
+    def _known(self, theirs: ForeignHash) -> _Place | None:
+        known = self._held["device"].get(theirs) or self._held["host"].get(theirs)
+        return None if known is None else known.place
 
 
-def _tier(medium: str | None) -> Tier:
-    return "device" if medium is None or medium == DEVICE_MEDIUM else "host"
+def _tier(medium: str | None, locality: str | None) -> Tier | None:
+    """None for what the worker holds no more than others do."""
+    if locality == ELSEWHERE:
+        return None
+    if medium is None or medium == DEVICE_MEDIUM:
+        return "device"
+    return "host" if medium in HOST_MEDIA else None
+
+
+def _doubt(event: ForeignStored, number: int, known: _Place | None, place: _Place) -> str | None:
+    """Why the run cannot be followed to this block: its identity, or that its name is another block's too."""
+    if number and _has_keys(event, number):
+        return "keys"
+    return "ambiguous" if known is not None and known != place else None
 
 
 def _has_keys(event: ForeignStored, number: int) -> bool:

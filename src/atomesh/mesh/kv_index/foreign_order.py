@@ -4,15 +4,28 @@ vLLM's publisher keeps its last batches for replay. Its sequence begins at 0 wit
 number with a later time gives another life away.
 """
 
+from collections.abc import Iterable
+from typing import Protocol
+
+from atomesh.mesh.kv_index.counts import IndexCounts
 from atomesh.mesh.kv_index.foreign import Translator
-from atomesh.mesh.kv_index.index import KVIndex
+from atomesh.protocol.kv_events import KVEvent
 from atomesh.protocol.vllm_kv_events import ForeignBatch
+
+
+class ToldIndex(Protocol):
+    """An index that believes what workers say."""
+
+    @property
+    def counts(self) -> IndexCounts: ...
+
+    def apply(self, incarnation: str, events: Iterable[KVEvent]) -> None: ...
 
 
 class ForeignFeed:
     """One worker's batches on their way into the index. `losses` counts how often all had to be forgotten."""
 
-    def __init__(self, index: KVIndex, incarnation: str, translator: Translator) -> None:
+    def __init__(self, index: ToldIndex, incarnation: str, translator: Translator) -> None:
         """`incarnation` has joined the index."""
         self.losses = 0
         self._index = index
@@ -20,6 +33,15 @@ class ForeignFeed:
         self._translator = translator
         self._next = 0
         self._timestamp = float("-inf")
+
+    @property
+    def next_sequence(self) -> int:
+        """Of the batch that is awaited."""
+        return self._next
+
+    def left_out(self, reason: str) -> int:
+        """Blocks that were not indexed for this reason."""
+        return self._translator.left_out[reason]
 
     def hear(self, sequence: int, batch: ForeignBatch) -> int | None:
         """None when it has been taken in, or was known.
@@ -33,7 +55,7 @@ class ForeignFeed:
             self._lose(0)
         if sequence > self._next:
             return self._next
-        self._index.apply(self._incarnation, self._translator.translate(batch.events))
+        self._take_in(batch)
         self._next, self._timestamp = sequence + 1, batch.timestamp
         return None
 
@@ -43,7 +65,17 @@ class ForeignFeed:
             self._lose(sequence)
         self.hear(sequence, batch)
 
+    def _take_in(self, batch: ForeignBatch) -> None:
+        before = self._translator.left_out.copy()
+        self._index.apply(self._incarnation, self._translator.translate(batch.events))
+        self._index.counts.left_out += self._translator.left_out - before
+
     def _lose(self, following: int) -> None:
-        self.losses += 1
+        """Before anything was heard there is nothing to forget."""
+        is_first = self._next == 0 and following > 0
         self._next = following
+        if is_first:
+            return
+        self.losses += 1
+        self._index.counts.losses += 1
         self._index.apply(self._incarnation, self._translator.forget())

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from atomesh.mesh.kv_index.block_map import HOST, BlockMap
+from atomesh.mesh.kv_index.counts import IndexCounts
 from atomesh.mesh.kv_index.matches import MatchedBlocks, Matches
 from atomesh.mesh.kv_index.predictions import Predictions
 from atomesh.mesh.kv_index.slots import Slot
@@ -31,6 +32,7 @@ class KVIndex:
     def __init__(
         self, max_blocks: int = MAX_BLOCKS, prediction_s: float = PREDICTION_S, max_slots: int = MAX_SLOTS
     ) -> None:
+        self.counts = IndexCounts()
         self._map = BlockMap(max_blocks, max_slots)
         self._predictions = Predictions(self._map, prediction_s, max_blocks)
         self._slots: dict[str, Slot] = {}
@@ -41,6 +43,20 @@ class KVIndex:
 
     def __contains__(self, incarnation: str) -> bool:
         return incarnation in self._slots
+
+    @property
+    def num_expired(self) -> int:
+        """Blocks that were predicted, and not told in time."""
+        return self._predictions.num_expired
+
+    @property
+    def num_evicted(self) -> int:
+        """Blocks that there was no room for any more."""
+        return self._map.num_evicted
+
+    def blocks_by_worker(self) -> dict[str, int]:
+        """Of each incarnation, predicted ones among them."""
+        return {incarnation: len(slot.blocks) for incarnation, slot in self._slots.items()}
 
     def digest(self, incarnation: str) -> int:
         """Of what the worker has said that it holds, as the worker itself computes it."""
@@ -82,10 +98,13 @@ class KVIndex:
         for event in events:
             slot = self._slots[incarnation]
             if isinstance(event, BlocksStored):
+                self.counts.events["stored"] += 1
                 self._store(slot, event.hashes, event.tier)
             elif isinstance(event, BlocksRemoved):
+                self.counts.events["removed"] += 1
                 self._remove(slot, event.hashes, event.tier)
             else:
+                self.counts.events["cleared"] += 1
                 self.drop(incarnation)
                 self.join(incarnation)
         self._map.sweep()

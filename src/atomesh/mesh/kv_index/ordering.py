@@ -49,11 +49,13 @@ class EventFeed:
         if not self.is_in_step:
             self._keep(batch)
         elif batch.sequence > self._sequence + bool(batch.events):
+            self._index.counts.gaps += 1
             self._ask(now)
             self._keep(batch)
         self._follow(batch)
         if self._asked_at is None:
             if self._is_off(batch):
+                self._index.counts.mismatches += 1
                 self._ask(now)
         elif now - self._asked_at >= PATIENCE_S:
             self._ask(now)
@@ -89,8 +91,10 @@ class EventFeed:
         """The snapshot is complete. If it is not what the worker meant, another is asked for in a while."""
         self._gathering = None
         if snapshot.digest != part.digest:
+            self._index.counts.snapshots["refused"] += 1
             self._index.give_up_snapshot(snapshot)
             return
+        self._index.counts.snapshots["taken"] += 1
         self._index.end_snapshot(snapshot)
         self._sequence = part.sequence
         self._asked_at = None
@@ -101,6 +105,7 @@ class EventFeed:
     def _ask(self, now: float) -> None:
         self._asked_at = now
         self.resyncs += 1
+        self._index.counts.snapshots["requested"] += 1
         self._give_up()
         self._request_snapshot()
 

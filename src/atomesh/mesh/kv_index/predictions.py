@@ -21,13 +21,14 @@ class Prediction:
 class Predictions:
     """Each lives `ttl_s`; when more than `max_blocks` are promised, the oldest end early.
 
-    What is promised twice counts twice.
+    What is promised twice counts twice. `num_expired` are blocks that vanished when their time was over.
     """
 
     def __init__(self, blocks: BlockMap, ttl_s: float, max_blocks: int) -> None:
         self._map = blocks
         self._ttl_s = ttl_s
         self._max_blocks = max_blocks
+        self.num_expired = 0
         self._num_blocks = 0
         self._last_until = 0.0  # no two end at once: an earlier one must not end what a later one promises
         self._queue: deque[Prediction] = deque()
@@ -65,7 +66,7 @@ class Predictions:
 
     def expire(self, now: float) -> None:
         while self._queue and self._queue[0].until <= now:
-            self._end_oldest()
+            self.num_expired += self._end_oldest()
 
     def _promise(self, slot: Slot, blocks: Sequence[bytes], until: float) -> None:
         unknown = tuple(block for block in blocks if slot.blocks.get(block, until) is not None)
@@ -80,14 +81,17 @@ class Predictions:
         while self._num_blocks > self._max_blocks:
             self._end_oldest()
 
-    def _end_oldest(self) -> None:
+    def _end_oldest(self) -> int:
         oldest = self._queue.popleft()
         self._num_blocks -= len(oldest.blocks)
-        self._end(oldest, oldest.blocks)
+        return self._end(oldest, oldest.blocks)
 
-    def _end(self, ended: Prediction, blocks: Sequence[bytes]) -> None:
-        """Unless it has been told, or is promised for longer."""
+    def _end(self, ended: Prediction, blocks: Sequence[bytes]) -> int:
+        """Unless it has been told, or is promised for longer. How many there were."""
+        num_ended = 0
         for block in blocks:
             until = ended.slot.blocks.get(block)
             if until is not None and until <= ended.until:
                 self._map.discard(ended.slot, block)
+                num_ended += 1
+        return num_ended

@@ -1,6 +1,8 @@
 """Another engine's events under our hashes: exact where they say enough, left out where they do not."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from atomesh.mesh.kv_index.foreign import Translator
 from atomesh.mesh.kv_index.foreign_order import ForeignFeed
@@ -100,7 +102,10 @@ def test_an_adapter_is_in_the_hash_with_a_salt_and_without(key: object) -> None:
         (stored([71], None, TOKENS[:2], extra_keys=None), "unsaid"),
         (stored([71], 99, TOKENS[:2]), "parent"),
         (stored([71], None, TOKENS[:3]), "tokens"),
-        (stored([71], None, TOKENS[:4], block_size=4), "block_size"),
+        (stored([71], None, [], block_size=0), "tokens"),
+        (stored([71], None, TOKENS[:2], medium="STORAGE"), "elsewhere"),
+        (stored([71], None, TOKENS[:2], locality="REMOTE"), "elsewhere"),
+        (stored([71], None, TOKENS[:2], group_idx=0, kv_cache_spec_kind="sliding_window"), "group"),
         (stored([71], None, TOKENS[:2], lora_id=3), "parent"),
         (stored([71], None, TOKENS[:2], extra_keys=[["image", 0]]), "parent"),
         (stored([71], None, TOKENS[:2], extra_keys=[[{"type": "mm", "hash": "x"}]]), "parent"),
@@ -115,6 +120,82 @@ def test_what_is_not_known_for_sure_is_left_out_and_counted(event: ForeignStored
 
     assert len(heard.index) == 0
     assert heard.translator.left_out == {reason: 1}
+
+
+def test_blocks_of_several_sizes_bring_ours_that_end_in_them() -> None:
+    heard = Heard()
+    heard.says(stored([71, 72, 73], None, TOKENS[:3], block_size=1))
+    assert heard.held() == MatchedBlocks(1)
+    heard.says(stored([74], 73, TOKENS[3:6], block_size=3))
+    assert heard.held() == MatchedBlocks(3)
+    heard.says(ForeignRemoved([73]))
+    assert heard.held() == MatchedBlocks(3)
+    heard.says(ForeignRemoved([74]))
+    assert heard.held() == MatchedBlocks(1)
+    heard.says(ForeignRemoved([72, 71]))
+    assert heard.held() == MatchedBlocks(0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=8),
+    gone=st.integers(0, 8),
+)
+def test_any_sizes_lead_to_the_chain_of_their_tokens(sizes: list[int], gone: int) -> None:
+    heard, tokens = Heard(), list(range(sum(sizes)))
+    for number, size in enumerate(sizes):
+        start = sum(sizes[:number])
+        parent = 100 + number - 1 if number else None
+        heard.says(stored([100 + number], parent, tokens[start : start + size], block_size=size))
+    left = sizes[: max(0, len(sizes) - gone)]
+    heard.says(ForeignRemoved([100 + number for number in range(len(left), len(sizes))]))
+
+    assert heard.held(tokens=tokens) == MatchedBlocks(sum(left) // 2)
+    assert len(heard.index) == sum(left) // 2
+    heard.index.check_invariants()
+
+
+def test_of_several_groups_of_layers_the_first_that_sees_all_is_followed() -> None:
+    heard = Heard()
+    heard.says(
+        stored([71], None, TOKENS[:2], group_idx=0, kv_cache_spec_kind="mamba"),
+        stored([71], None, TOKENS[:2], group_idx=1, kv_cache_spec_kind="full_attention"),
+        stored([71], None, TOKENS[:2], group_idx=2, kv_cache_spec_kind="full_attention"),
+        ForeignRemoved([71], "GPU", 0),
+        ForeignRemoved([71], "GPU", 2),
+    )
+    assert heard.held() == MatchedBlocks(1)
+    assert heard.translator.left_out == {"group": 2}
+    heard.says(ForeignRemoved([71], "GPU", 1))
+    assert heard.held() == MatchedBlocks(0)
+
+
+def test_what_lies_in_common_storage_is_neither_stored_nor_removed() -> None:
+    heard = Heard()
+    heard.says(stored([71], None, TOKENS[:2]), ForeignRemoved([71], "STORAGE"))
+    assert heard.held() == MatchedBlocks(1)
+    heard.says(ForeignRemoved([71], "GPU", locality="REMOTE"))
+    assert heard.held() == MatchedBlocks(1)
+
+
+def test_a_name_of_two_different_blocks_is_believed_of_the_first_alone() -> None:
+    heard = Heard()
+    heard.says(stored([71, 72], None, TOKENS[:4]), stored([81, 72, 83], None, [9, 9, *TOKENS[2:6]]))
+
+    assert heard.held() == MatchedBlocks(2)
+    assert heard.held(tokens=[9, 9, *TOKENS[2:6]]) == MatchedBlocks(1)
+    assert heard.translator.left_out == {"ambiguous": 2}
+
+
+def test_sglang_names_the_salt_once_for_all() -> None:
+    heard = Heard()
+    heard.says(
+        stored([-71, 72], None, TOKENS[:4], extra_keys=None, cache_salt="tenant", medium="GPU"),
+        stored([73], 72, TOKENS[4:], extra_keys=None, cache_salt="tenant", medium="CPU_PINNED"),
+    )
+
+    assert heard.held(salt="tenant") == MatchedBlocks(2, 1)
+    assert heard.held() == MatchedBlocks(0)
 
 
 def test_a_run_is_taken_as_far_as_its_keys_are_known() -> None:
@@ -174,7 +255,7 @@ def test_what_cannot_be_replayed_is_forgotten_with_all_before_it() -> None:
 
     assert heard.held() == MatchedBlocks(0)
     assert heard.held(tokens=[9, 9]) == MatchedBlocks(1)
-    assert heard.feed.losses == 1
+    assert (heard.feed.losses, heard.index.counts.losses) == (1, 1)
     assert heard.feed.hear(6, batch(6.0, ForeignRemoved([81]))) is None
     assert len(heard.index) == 0
 
@@ -187,3 +268,14 @@ def test_another_life_of_the_engine_begins_with_nothing() -> None:
 
     assert heard.held() == MatchedBlocks(0)
     assert heard.held(tokens=[9, 9]) == MatchedBlocks(1)
+
+
+def test_who_comes_late_has_lost_nothing_that_was_known() -> None:
+    heard = Heard()
+    assert heard.feed.hear(7, THIRD) == 0
+    heard.feed.resume(7, batch(3.0, stored([81], None, [9, 9]), stored([73], 72, TOKENS[4:])))
+
+    assert (heard.feed.losses, heard.feed.next_sequence) == (0, 8)
+    assert heard.held(tokens=[9, 9]) == MatchedBlocks(1)
+    assert heard.feed.left_out("parent") == heard.index.counts.left_out["parent"] == 1
+    assert heard.index.counts.events == {"stored": 1}
