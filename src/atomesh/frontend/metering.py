@@ -26,7 +26,10 @@ class Metering:
     def wrote(self, step: StepPieces) -> None:
         """The client has been sent what the step brought, so far as there is anything to send."""
         generation, meter = self._metered[step.prompt]
-        meter.saw_step(sum(len(piece.token_ids) for piece in step.pieces), generation.timings)
+        tokens = 0
+        for piece in step.pieces:
+            tokens += len(piece.token_ids)
+        meter.saw_step(tokens, generation.timings)
         for piece in step.pieces:
             if piece.finish_reason is not None:
                 meter.saw_finish(piece.finish_reason)

@@ -9,6 +9,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from atomesh.observability.token_tally import TallyCollector, TokenTally
 from atomesh.protocol.generation import ServingPath
 
 ENGINE = "0"  # the label of the one logical engine behind a served model
@@ -83,7 +84,6 @@ _LENGTH_BUCKETS = tuple(float(step * 10**power) for power in range(6) for step i
 
 _HISTOGRAMS = {
     "time_to_first_token_seconds": ("From a request's arrival to its first token's byte.", _TTFT_BUCKETS),
-    "inter_token_latency_seconds": ("Between two tokens of a request.", _TOKEN_BUCKETS),
     "request_time_per_output_token_seconds": (
         "A request's mean time per token after the first.",
         _TOKEN_BUCKETS,
@@ -103,7 +103,6 @@ class ModelMetrics:
     """One served model's children: no label is looked up per token."""
 
     time_to_first_token_seconds: Histogram
-    inter_token_latency_seconds: Histogram
     request_time_per_output_token_seconds: Histogram
     e2e_request_latency_seconds: Histogram
     request_queue_time_seconds: Histogram
@@ -113,7 +112,7 @@ class ModelMetrics:
     request_prompt_tokens: Histogram
     request_generation_tokens: Histogram
     prompt_tokens: Counter
-    generation_tokens: Counter
+    each_token: TokenTally
     request_transfer_time_seconds: Histogram
     ttft_parts: dict[str, Histogram]
     paths: dict[ServingPath, Counter]
@@ -150,7 +149,8 @@ class FrontendMetrics:
             for name, (text, buckets) in _HISTOGRAMS.items()
         }
         self._prompt_tokens = self._counter("vllm:prompt_tokens", "Prompt tokens prefilled.", *_MODEL_LABELS)
-        self._generation_tokens = self._counter("vllm:generation_tokens", "Tokens generated.", *_MODEL_LABELS)
+        self._tallies: dict[tuple[str, ...], TokenTally] = {}
+        self.registry.register(TallyCollector(_MODEL_LABELS, self._tallies))
         self._success = self._counter(
             "vllm:request_success", "Requests that ended.", *_MODEL_LABELS, "finished_reason"
         )
@@ -195,7 +195,7 @@ class FrontendMetrics:
         return ModelMetrics(
             **{key: histogram.labels(name, ENGINE) for key, histogram in self._histograms.items()},
             prompt_tokens=self._prompt_tokens.labels(name, ENGINE),
-            generation_tokens=self._generation_tokens.labels(name, ENGINE),
+            each_token=self._tallies.setdefault((name, ENGINE), TokenTally(_TOKEN_BUCKETS)),
             request_transfer_time_seconds=self._transfer_s.labels(name, ENGINE),
             ttft_parts={part: self._ttft_parts.labels(name, ENGINE, part) for part in TTFT_PARTS},
             paths={path: self._paths.labels(name, ENGINE, path) for path in PATHS},

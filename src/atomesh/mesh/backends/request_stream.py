@@ -31,10 +31,10 @@ class RequestStream:
         self._open_choices = choices
         self._is_first_token_all = is_first_token_all
         self._leave = leave
-        self._steps: deque[list[TokenDelta]] = deque()
+        self._steps: deque[tuple[list[TokenDelta], int]] = deque()  # each with about how many bytes it takes
         self._unread_bytes = 0
         self._error: AtomeshError | None = None
-        self._arrived = asyncio.Event()
+        self._arrival: asyncio.Future[None] | None = None  # what the reader waits for
         self._lost = asyncio.Event()
 
     @property
@@ -49,13 +49,14 @@ class RequestStream:
         good = [delta for delta in deltas if delta.error is None]
         self._open_choices -= sum(map(self._ends_choice, good))
         if good:
-            self._steps.append(good)
-            self._unread_bytes += _estimate_bytes(good)
+            size = _estimate_bytes(good)
+            self._steps.append((good, size))
+            self._unread_bytes += size
         for delta in deltas:
             if delta.error is not None:
                 self.fail(to_exception(delta.error))
-        self._arrived.set()
-        if self.is_over or not self._is_too_full():
+        self._wake()
+        if not self._is_too_full() or self.is_over:
             return True
         self.fail(
             UnreadAnswerError(
@@ -72,7 +73,7 @@ class RequestStream:
             self._error = error
         if isinstance(error, WorkerLostError):
             self._lost.set()
-        self._arrived.set()
+        self._wake()
 
     async def until_lost(self) -> None:
         """Returns when the worker is gone, also after the end of the leg."""
@@ -81,16 +82,16 @@ class RequestStream:
     async def until_next(self) -> None:
         """Returns when `next` has something to say."""
         while not self._steps and not self.is_over:
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
 
     async def next(self) -> list[TokenDelta] | None:
         """The next step's deltas; None at the end. Raises AtomeshError when the leg has failed."""
         if not self._steps:
             await self.until_next()
         if self._steps:
-            step = self._steps.popleft()
-            self._unread_bytes -= _estimate_bytes(step)
+            step, size = self._steps.popleft()
+            self._unread_bytes -= size
             return step
         if self._error is not None:
             raise self._error
@@ -104,6 +105,10 @@ class RequestStream:
         """Nobody listens any more, and the worker shall forget the leg."""
         self._leave(self._error is None and (not self.is_over or self._is_first_token_all))
 
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
     def _ends_choice(self, delta: TokenDelta) -> bool:
         return delta.finish_reason is not None or self._is_first_token_all
 
@@ -113,5 +118,9 @@ class RequestStream:
 
 def _estimate_bytes(deltas: list[TokenDelta]) -> int:
     """Prompt logprobs are left out: they come once, and however fast one reads."""
-    logprobs = sum(1 + len(entry.top) for delta in deltas for entry in delta.logprobs or ())
-    return _TOKEN_BYTES * (sum(len(delta.token_ids) for delta in deltas) + logprobs)
+    entries = 0
+    for delta in deltas:
+        entries += len(delta.token_ids)
+        if delta.logprobs:
+            entries += sum(1 + len(entry.top) for entry in delta.logprobs)
+    return _TOKEN_BYTES * entries

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.dispatch.decider import Decider
 from atomesh.mesh.dispatch.explanations import Account
 from atomesh.mesh.dispatch.legs import Legs
@@ -18,6 +19,7 @@ from atomesh.mesh.request_flow.steps import (
     Flow,
     Mint,
     Minted,
+    MintFetch,
     Nowhere,
     Place,
     Placed,
@@ -52,15 +54,15 @@ class Drive:
         try:
             while (action := _next_action(flow, event)) is not None:
                 event = None
-                match action:
-                    case Place() | PlaceRest():
-                        self._count(action)
-                        event = await self._find(action)
+                match action:  # the two that come for every token before the others
                     case Wait():
                         event = await self._legs.next(action.leg, action.source)
                     case Emit():
                         self._decider.saw(self._account, action.deltas)
                         yield action.deltas
+                    case Place() | PlaceRest():
+                        self._count(action)
+                        event = await self._find(action)
                     case _:
                         event = self._carry_out(action)
         finally:
@@ -88,10 +90,10 @@ class Drive:
     def _carry_out(self, action: Action) -> Event | None:
         match action:
             case Mint(request_id, choices, prefill, decode):
-                ticket = self._office.mint(request_id, prefill, decode)
-                self._tickets.append(ticket)
                 self._legs.expect(decode, request_id, choices)
-                return Minted(ticket)
+                return self._mint(request_id, prefill, decode)
+            case MintFetch(request_id, lender, borrower):
+                return self._mint(request_id, lender, borrower)
             case SendLeg():
                 self._legs.send(action)
             case Release(leg):
@@ -101,6 +103,11 @@ class Drive:
             case Bar(request):
                 self._decider.bar(request)
         return None
+
+    def _mint(self, request_id: str, prefill: WorkerSnapshot, decode: WorkerSnapshot) -> Minted:
+        ticket = self._office.mint(request_id, prefill, decode)
+        self._tickets.append(ticket)
+        return Minted(ticket)
 
 
 def _next_action(flow: Flow[None], event: Event | None) -> Action | None:

@@ -4,6 +4,7 @@
     Place          Placed or Nowhere
     PlaceRest      Placed or Nowhere
     Mint           Minted
+    MintFetch      Minted
     SendLeg        None: the leg is on its way, and is named by this very object from now on
     Wait           Arrived or LegFailed
     Emit           None, once the client's side has taken it
@@ -11,12 +12,15 @@
     Abort          None: the worker is told to forget the leg
     Bar            None
 
-Whoever drives a flow aborts the legs that are still open when it ends, however it ends.
+Whoever drives a flow aborts the legs that are still open when it ends, however it ends. What is made for
+every token is a msgspec Struct, which costs a tenth of a frozen dataclass.
 """
 
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from atomesh.errors import AtomeshError
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
@@ -55,6 +59,16 @@ class Mint:
     decode: WorkerSnapshot
 
 
+@dataclass(frozen=True, slots=True)
+class MintFetch:
+    """A ticket for one attempt's prefix, to go from a worker that holds it to the one that computes the
+    prompt; it is released when the flow ends."""
+
+    request_id: str
+    lender: WorkerSnapshot
+    borrower: WorkerSnapshot
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SendLeg:
     """`leg` is None for a whole request."""
@@ -73,8 +87,7 @@ class Wait:
     source: SendLeg | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Emit:
+class Emit(msgspec.Struct, frozen=True):
     deltas: list[TokenDelta]
 
 
@@ -95,7 +108,7 @@ class Bar:
     request: GenerationRequest
 
 
-Action = Place | PlaceRest | Mint | SendLeg | Wait | Emit | Release | Abort | Bar
+Action = Place | PlaceRest | Mint | MintFetch | SendLeg | Wait | Emit | Release | Abort | Bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +126,7 @@ class Minted:
     ticket: Ticket
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(msgspec.Struct, frozen=True):
     deltas: list[TokenDelta]
 
 
