@@ -29,7 +29,8 @@ def _nowhere(_name: str) -> LocalModel | None:
 class BackendContext:
     """`find_model` finds a directory, a GGUF file or a known name without fetching anything; it may block.
 
-    None: the text side of such a model is the engine's own, and so is its text API.
+    None: the text side of such a model is the engine's own, and so is its text API. The key of block hashes
+    follows from `secret`, the cluster's.
     """
 
     registry: WorkerRegistry
@@ -38,3 +39,4 @@ class BackendContext:
     knowledge: Knowledge = field(default_factory=Knowledge)
     hand_offs: HandOffs = field(default_factory=HandOffs)
     find_model: Callable[[str], LocalModel | None] = _nowhere
+    secret: bytes = b""

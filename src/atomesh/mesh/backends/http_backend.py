@@ -12,6 +12,7 @@ import msgspec
 from atomesh.errors import AtomeshError, EngineError
 from atomesh.mesh.backends.backend import QuietBackend
 from atomesh.mesh.backends.context import BackendContext, LocalModel
+from atomesh.mesh.backends.foreign_news import ForeignNews
 from atomesh.mesh.backends.hand_offs import HandOff
 from atomesh.mesh.backends.http_client import HttpClient
 from atomesh.mesh.backends.leg_tasks import LegTasks
@@ -19,6 +20,7 @@ from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.backends.text_models import relay_texts
 from atomesh.mesh.backends.worker_lost import WorkerLostError
+from atomesh.mesh.backends.zmq_events import require_zmq
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 from atomesh.protocol.kv_layout import KVLayout
 from atomesh.protocol.worker import LoadReport, RoleWeights, WorkerDescription
@@ -61,6 +63,9 @@ class HttpBackend(QuietBackend, ABC):
     """What vLLM and SGLang have in common. Implements WorkerBackend."""
 
     def __init__(self, spec: BackendSpec, context: BackendContext) -> None:
+        """Raises ConfigurationError when its KV events are to be heard and pyzmq is not installed."""
+        if spec.events is not None:
+            require_zmq()
         self.address = spec.url
         self.spec = spec
         self.context = context
@@ -168,8 +173,15 @@ class HttpBackend(QuietBackend, ABC):
 
     async def _live_once(self) -> None:
         told = await asyncio.wait_for(self.introduce(), HELLO_S)
+        news = ForeignNews(told.worker, self.spec.events, self.context)
+        try:
+            await self._watch(told)
+        finally:
+            await news.close()
+
+    async def _watch(self, told: Introduction) -> None:
+        """Until it is lost. Raises AtomeshError, TimeoutError."""
         worker, registry = told.worker, self.context.registry
-        self._join_index(worker)
         self._is_connected, self._load = True, told.load
         registry.connected(self.address, worker, self.context.clock.now())
         self.heard()
@@ -180,19 +192,11 @@ class HttpBackend(QuietBackend, ABC):
             self._load = await asyncio.wait_for(self.look(), LOST_S)
             self.heard()
 
-    def _join_index(self, worker: WorkerDescription) -> None:
-        knowledge = self.context.knowledge
-        knowledge.costs.introduce(worker.incarnation, worker.model.name)
-        knowledge.index.approximate.join(worker.incarnation, max(worker.model.num_blocks, 1))
-
     def _lost(self) -> None:
         if not self._is_connected:
             return
         self._is_connected, self._is_missed = False, True
         _log.warning("the engine at %s does not answer any more", self.address)
-        incarnation = self.context.registry.incarnation(self.address)
-        if incarnation is not None:
-            self.context.knowledge.index.drop(incarnation)
         self.context.registry.lost(self.address)
         self._legs.fail_all(WorkerLostError())
 
@@ -202,14 +206,17 @@ def new_incarnation(url: str, started_at: float | None) -> str:
     return secrets.token_hex(8) if started_at is None else f"{url}@{started_at:.2f}"
 
 
-def foreign_layout(engine: str, model: str) -> KVLayout:
-    """That two of them can hand over KV is theirs to know; with ours they cannot."""
+def foreign_layout(engine: str, model: str, block_size: int = 1, dtype: str = "") -> KVLayout:
+    """As far as they tell; the rest of what two of them need for a hand-off is theirs to know.
+
+    With ours they cannot.
+    """
     return KVLayout(
         name=engine,
         model=model,
         weights="",
-        dtype="",
-        block_size=1,
+        dtype=dtype,
+        block_size=block_size,
         num_layers=0,
         num_kv_heads=0,
         head_dim=0,

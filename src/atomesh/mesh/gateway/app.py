@@ -109,7 +109,14 @@ class Gateway:
         self._discovery = Discovery(self._backends, options.workers, options.discovery)
         self._rebalancer = Rebalancer(options.rebalance, self._backends, self.registry, clock)
         self._texts = TextServers(self._relay_model)
-        context = BackendContext(self.registry, clock, self._texts, knowledge, find_model=options.find_model)
+        context = BackendContext(
+            self.registry,
+            clock,
+            self._texts,
+            knowledge,
+            find_model=options.find_model,
+            secret=options.secret,
+        )
         for spec in options.engines:
             self._backends.join(make_backend(spec, context))
         tls = None if options.tls is None else server_context(options.tls)
