@@ -43,6 +43,8 @@ def _table(shown: Sequence[Mapping[str, Any]]) -> Table:
         table.add_row(term, *(_milliseconds(candidate["terms"].get(term)) for candidate in shown))
     table.add_row("sum", *(_milliseconds(candidate["total_s"]) for candidate in shown))
     table.add_row("cached tokens", *(str(candidate["cached_tokens"]) for candidate in shown))
+    if any(candidate["fetch_from"] for candidate in shown):
+        table.add_row("sent by", *(printable(candidate["fetch_from"] or "–") for candidate in shown))
     return table
 
 
@@ -56,13 +58,14 @@ def _print_measured(request: Mapping[str, Any], console: Console) -> None:
         console.print(f"{printable(request['request_id'])}: not placed")
         return
     predicted, measured = request["attempts"][-1]["predicted"], request["measured"]
-    table = Table("", "cached tokens", "TTFT, ms", "transfer, ms", box=None)
+    table = Table("", "cached tokens", "TTFT, ms", "fetch, ms", "transfer, ms", box=None)
     for name, source in (("predicted", predicted), ("measured", measured)):
         cached = source["cached_tokens"]
         table.add_row(
             name,
             "–" if cached is None else str(cached),
             _milliseconds(source["ttft_s"]),
+            _milliseconds(source["fetch_s"]),
             _milliseconds(source["transfer_s"]),
         )
     console.print(table)

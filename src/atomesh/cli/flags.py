@@ -124,6 +124,9 @@ class GatewayFlags:
     log, a metric and GET /rebalance."""
     require_disaggregation: Annotated[bool, Parameter(negative=())] = False
     """Answer 503 rather than let one worker do both prefill and decode of a request."""
+    prefix_fetch: bool = True
+    """Let a worker have the beginning of a prompt sent by another that holds it, where that is quicker than
+    to compute it."""
     policy: tuple[str, ...] = ()
     """How placement chooses workers: NAME, or prefill=NAME,decode=NAME for the two pools, with model=MODEL
     before it for one model alone; repeat for several. By default kv_aware. The others are least_work,

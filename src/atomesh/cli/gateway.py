@@ -95,7 +95,7 @@ def gateway(
         drain_s=gateway.drain_timeout,
         frontend=FrontendOptions(max_body_bytes=gateway.max_body),
         rules=DispatchRules(
-            PlacementRules(gateway.require_disaggregation),
+            PlacementRules(gateway.require_disaggregation, may_fetch=gateway.prefix_fetch),
             FlowRules(gateway.on_transfer_failure),
             parse_policies(gateway.policy),
         ),

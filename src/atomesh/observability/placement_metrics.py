@@ -25,6 +25,12 @@ class PlacementMetrics:
             buckets=_ERROR_BUCKETS,
             registry=None,
         )
+        self._fetch = Histogram(
+            "atomesh_placement_fetch_error_seconds",
+            "What prefill waited for another worker's prefix, measured less predicted.",
+            buckets=_ERROR_BUCKETS,
+            registry=None,
+        )
         self._ttft_predicted = Counter(
             "atomesh_placement_ttft_predicted_seconds", "Sum of the predicted times.", registry=None
         )
@@ -45,7 +51,7 @@ class PlacementMetrics:
     @property
     def collectors(self) -> Sequence[Collector]:
         ttft = self._ttft, self._ttft_predicted, self._ttft_measured
-        return *ttft, self._transfer, self._predicted, self._measured
+        return *ttft, self._transfer, self._fetch, self._predicted, self._measured
 
     def ttft(self, predicted_s: float, measured_s: float) -> None:
         self._ttft.observe(measured_s - predicted_s)
@@ -54,6 +60,9 @@ class PlacementMetrics:
 
     def transfer(self, predicted_s: float, measured_s: float) -> None:
         self._transfer.observe(measured_s - predicted_s)
+
+    def fetch(self, predicted_s: float, measured_s: float) -> None:
+        self._fetch.observe(measured_s - predicted_s)
 
     def cached(self, predicted: int, measured: int) -> None:
         self._predicted.inc(predicted)

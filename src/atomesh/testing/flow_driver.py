@@ -1,9 +1,10 @@
 """Drives a request's flow by hand: places, mints and sends at once; the test says what each leg brings."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from atomesh.errors import AtomeshError, ServiceUnavailableError
-from atomesh.mesh.placement.placement import PlacementRules, candidates
+from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.placement.placement import Placement, PlacementRules, candidates
 from atomesh.mesh.request_flow.steps import (
     Abort,
     Action,
@@ -15,6 +16,7 @@ from atomesh.mesh.request_flow.steps import (
     LegFailed,
     Mint,
     Minted,
+    MintFetch,
     Nowhere,
     Place,
     Placed,
@@ -34,7 +36,10 @@ NOW = 100.0
 
 @dataclass(slots=True)
 class FlowDriver:
-    """`workers` may change meanwhile. `waiting` is what the flow waits for, None once it is over."""
+    """`workers` may change meanwhile. `waiting` is what the flow waits for, None once it is over.
+
+    Whole requests are placed so that two blocks of 16 tokens are fetched from the `lender`, if there is one.
+    """
 
     flow: Flow[None]
     workers: list[str]
@@ -46,6 +51,7 @@ class FlowDriver:
     emitted: list[TokenDelta] = field(default_factory=list)
     tickets: list[Ticket] = field(default_factory=list)
     barred: list[GenerationRequest] = field(default_factory=list)
+    lender: str | None = None
     waiting: Wait | None = None
     error: AtomeshError | None = None
 
@@ -96,17 +102,9 @@ class FlowDriver:
             case Place() | PlaceRest():
                 return self._place(action)
             case Mint(request_id, _, prefill, decode):
-                ticket = Ticket(
-                    ticket_id=bytes([len(self.tickets)]) * 16,
-                    gateway="g",
-                    serial=len(self.tickets) + 1,
-                    request_id=request_id,
-                    prefill=prefill.incarnation,
-                    decode=decode.incarnation,
-                    ttl_s=1.0,
-                )
-                self.tickets.append(ticket)
-                return Minted(ticket)
+                return self._mint(request_id, prefill, decode)
+            case MintFetch(request_id, lender, borrower):
+                return self._mint(request_id, lender, borrower)
             case SendLeg():
                 self.sent.append(action)
                 self.open_legs.append(action)
@@ -117,6 +115,19 @@ class FlowDriver:
             case Release(leg) | Abort(leg):
                 self._let_go(leg, is_abort=isinstance(action, Abort))
         return None
+
+    def _mint(self, request_id: str, prefill: WorkerSnapshot, decode: WorkerSnapshot) -> Minted:
+        ticket = Ticket(
+            ticket_id=bytes([len(self.tickets)]) * 16,
+            gateway="g",
+            serial=len(self.tickets) + 1,
+            request_id=request_id,
+            prefill=prefill.incarnation,
+            decode=decode.incarnation,
+            ttl_s=1.0,
+        )
+        self.tickets.append(ticket)
+        return Minted(ticket)
 
     def _let_go(self, leg: SendLeg, *, is_abort: bool) -> None:
         if leg in self.open_legs:
@@ -129,7 +140,13 @@ class FlowDriver:
         try:
             workers = candidates(MODEL, cluster(*snapshots), NOW, action.excluded).fresh
             if isinstance(action, Place):
-                return Placed(place_by_count(action.request, workers, self.rules))
+                return Placed(self._with_fetch(place_by_count(action.request, workers, self.rules)))
             return Placed(place_rest_by_count(action.rest, workers, self.rules))
         except AtomeshError as error:
             return Nowhere(error)
+
+    def _with_fetch(self, placement: Placement) -> Placement:
+        if self.lender is None:
+            return placement
+        lender = worker_snapshot(self.lender)
+        return replace(placement, cached_tokens=32, fetch_from=lender, patience_s=0.5)

@@ -23,11 +23,13 @@ class Attempt:
 
 @dataclass(slots=True)
 class Measured:
-    """As far as known: from the last attempt's decision to the first token, and what decode waited for KV."""
+    """As far as known: from the last attempt's decision to the first token, what decode waited for KV, and
+    prefill for a prefix that it fetched."""
 
     cached_tokens: int | None = None
     ttft_s: float | None = None
     transfer_s: float | None = None
+    fetch_s: float | None = None
     path: ServingPath | None = None
     output_tokens: int = 0
 
@@ -39,6 +41,8 @@ class Errors(Protocol):
 
     def transfer(self, predicted_s: float, measured_s: float) -> None: ...
 
+    def fetch(self, predicted_s: float, measured_s: float) -> None: ...
+
     def cached(self, predicted: int, measured: int) -> None: ...
 
 
@@ -49,6 +53,8 @@ class NoErrors:
         """Said to nobody, as are the others."""
 
     def transfer(self, predicted_s: float, measured_s: float) -> None: ...
+
+    def fetch(self, predicted_s: float, measured_s: float) -> None: ...
 
     def cached(self, predicted: int, measured: int) -> None: ...
 
@@ -85,8 +91,8 @@ class Account:
                 measured.path = delta.serving_path
             if delta.cached_tokens is not None:
                 measured.cached_tokens = delta.cached_tokens
-            if delta.timings is not None and not is_first:
-                self._moved(delta.timings.transfer_s)
+            if delta.timings is not None:
+                self._waited(delta.timings.transfer_s, is_first=is_first)
         if is_first:
             self._began()
 
@@ -103,10 +109,18 @@ class Account:
         if measured.cached_tokens is not None:
             self.errors.cached(predicted.cached_tokens, measured.cached_tokens)
 
-    def _moved(self, transfer_s: float) -> None:
-        if self.predicted is not None and self.measured.transfer_s is None:
-            self.errors.transfer(self.predicted.transfer_s, transfer_s)
-        self.measured.transfer_s = transfer_s
+    def _waited(self, transfer_s: float, *, is_first: bool) -> None:
+        """For KV, in all: before the first token it can only have been for a prefix."""
+        predicted, measured = self.predicted, self.measured
+        if is_first:
+            if predicted is not None and predicted.fetch_s is not None:
+                self.errors.fetch(predicted.fetch_s, transfer_s)
+                measured.fetch_s = transfer_s
+            return
+        moved_s = transfer_s - (measured.fetch_s or 0.0)
+        if predicted is not None and measured.transfer_s is None:
+            self.errors.transfer(predicted.transfer_s, moved_s)
+        measured.transfer_s = moved_s
 
 
 class ExplanationStore:

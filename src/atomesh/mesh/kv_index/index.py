@@ -1,5 +1,6 @@
 """Where every KV block of the cluster lies, as the workers' events say it."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from atomesh.mesh.kv_index.block_map import HOST, BlockMap
@@ -75,8 +76,18 @@ class KVIndex:
         self._predictions.expire(now)
         device = self._map.device_runs(hashes)
         if not self._map.has_host:
-            return {incarnation: MatchedBlocks(run) for incarnation, run in device.items()}
+            return {
+                incarnation: MatchedBlocks(run, promised=self._promised(incarnation, hashes, run))
+                for incarnation, run in device.items()
+            }
         return _by_tier(device, self._map.runs(hashes))
+
+    def _promised(self, incarnation: str, hashes: Sequence[BlockHash], run: int) -> int:
+        """How many at the end of a worker's run it has not said that it holds, as it computes heads first."""
+        blocks = self._slots[incarnation].blocks
+        if run == 0 or blocks.get(hashes[run - 1], 0.0) is None:
+            return 0
+        return run - bisect_left(range(run), True, key=lambda n: blocks.get(hashes[n], 0.0) is not None)
 
     def predict(self, incarnation: str, hashes: Sequence[BlockHash], now: float) -> None:
         self._predictions.expire(now)

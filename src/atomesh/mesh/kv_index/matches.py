@@ -1,7 +1,7 @@
 """How much of a prompt each worker holds: facts for placement to price."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from atomesh.protocol.block_hash import BlockHash
@@ -11,12 +11,13 @@ from atomesh.protocol.block_hash import BlockHash
 class MatchedBlocks:
     """The longest run of a prompt's blocks, from the first on, that a worker holds.
 
-    `device` counts those that its next step can use where they lie; `host` those after them that it has to
-    bring back from a slower tier first.
+    `device` counts those that its next step can use where they lie, the last `promised` of them once it has
+    computed what was sent there; `host` those after them that it has to bring back from a slower tier first.
     """
 
     device: int = 0
     host: int = 0
+    promised: int = field(default=0, compare=False)
 
     @property
     def total(self) -> int:

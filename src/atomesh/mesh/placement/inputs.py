@@ -49,12 +49,14 @@ class Weights:
     bears the most load in benchmarks/placement.py.
     `interference`: each running answer's delay, and each answer's own time after its first token.
     `hysteresis`: the share by which the other way, whole or apart, must be cheaper to be taken next.
+    `fetch_margin`: the share of what computing a prefix takes that fetching it must spare.
     """
 
     waste: float = 2.0
     most_waste: float = 16.0
     interference: float = 0.25
     hysteresis: float = 0.1
+    fetch_margin: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,10 @@ def _explain(case: Case, seats: Sequence[Seat], found: Found, policies: PolicySe
 def _placement(option: Option) -> Placement:
     seat = option.prefill
     if option.decode is None:
-        return Unified(seat.worker, option.is_fallback, seat.ready_tokens, seat.fetch_from)
-    return PrefillDecode(seat.worker, option.decode.worker, seat.ready_tokens, seat.fetch_from)
+        return Unified(seat.worker, option.is_fallback, seat.ready_tokens, seat.fetch_from, seat.patience_s)
+    return PrefillDecode(
+        seat.worker, option.decode.worker, seat.ready_tokens, seat.fetch_from, seat.patience_s
+    )
 
 
 def _passed_over(inputs: PlacementInputs, seats: Sequence[Seat], found: Found) -> PassedOver:

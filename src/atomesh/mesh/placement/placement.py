@@ -18,23 +18,26 @@ T = TypeVar("T")
 class Unified:
     """All of it on one worker; `is_fallback` when only because no pair could be had.
 
-    `cached_tokens` of the prompt are believed to be there; with `fetch_from`, once that worker has sent them.
+    `cached_tokens` of the prompt are believed to be there; with `fetch_from`, once that worker has sent them,
+    which is worth waiting `patience_s` for.
     """
 
     worker: WorkerSnapshot
     is_fallback: bool = False
     cached_tokens: int = 0
     fetch_from: WorkerSnapshot | None = None
+    patience_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillDecode:
-    """`cached_tokens` and `fetch_from` are the prefill worker's, as Unified's."""
+    """`cached_tokens`, `fetch_from` and `patience_s` are the prefill worker's, as Unified's."""
 
     prefill: WorkerSnapshot
     decode: WorkerSnapshot
     cached_tokens: int = 0
     fetch_from: WorkerSnapshot | None = None
+    patience_s: float = 0.0
 
 
 Placement = Unified | PrefillDecode

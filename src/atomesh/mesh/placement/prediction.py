@@ -15,4 +15,5 @@ def predict(option: Option, case: Case) -> Predicted:
         cached_tokens=seat.ready_tokens,
         ttft_s=queue(seat, case) + fetch(seat, case) + compute(seat, case),
         transfer_s=0.0 if option.decode is None else hand_off(seat, option.decode, case),
+        fetch_s=None if seat.fetch_from is None else seat.fetch_s,
     )

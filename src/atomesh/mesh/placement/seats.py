@@ -9,16 +9,20 @@ from atomesh.mesh.placement.costs import StepCosts
 from atomesh.mesh.placement.inputs import PlacementInputs
 
 NOTHING = MatchedBlocks()
+ASK_S = 2e-3  # until two engines, neither of them computing, have heard each other
+LEAST_PATIENCE_S = 0.1  # a hiccup is no reason to compute what is about to come
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes thrice the time: a decision may need hundreds
 class Seat:
     """`cached_tokens` of the prompt can be used where they lie, `host_tokens` after them once brought back,
-    and some more once `fetch_from` has sent them: `ready_tokens` in all need not be computed.
+    and some more once `fetch_from` has sent them: `ready_tokens` in all need not be computed. Others may
+    fetch `lendable_tokens` from here.
 
     `queued_tokens` of prompts are still to be computed, which takes `queued_s`; `batch` is the sequences that
     decode there, `context_tokens` what they attend to. `room_tokens` of KV can be had, None where the worker
-    does not say; `token_bytes` is the size of a token's KV. Nobody changes a seat.
+    does not say; `token_bytes` is the size of a token's KV. A fetch is expected to take `fetch_s`, and
+    waited for `patience_s` at most. Nobody changes a seat.
     """
 
     worker: WorkerSnapshot
@@ -32,8 +36,10 @@ class Seat:
     context_tokens: int
     room_tokens: int | None
     token_bytes: float
+    lendable_tokens: int = 0
     fetch_from: WorkerSnapshot | None = None
     fetch_s: float = 0.0
+    patience_s: float = 0.0
 
 
 def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
@@ -62,29 +68,49 @@ def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
         context,
         load.total_blocks * block_size - context if load.total_blocks else None,
         token_bytes,
+        min((match.device - match.promised) * block_size, usable) if match.promised else device,
     )
 
 
 def with_fetches(seats: Sequence[Seat], inputs: PlacementInputs) -> list[Seat]:
-    """Each seat that gets more of the prompt sooner from the best holder than by computing it, with that."""
-    if not inputs.rules.may_fetch or not seats:
+    """Each seat that gets more of the prompt sooner from the best holder than by computing it, with that.
+
+    Of several holders that are as good the one is asked that will listen first.
+    """
+    most = max((seat.lendable_tokens for seat in seats), default=0)
+    if not inputs.rules.may_fetch or not most:
         return list(seats)
-    holder = max(seats, key=lambda seat: seat.cached_tokens)
-    return [_with_fetch(seat, holder, inputs) for seat in seats]
+    holder = min((seat for seat in seats if seat.lendable_tokens == most), key=_listens_in_s)
+    asked_s = ASK_S + _listens_in_s(holder)
+    return [_with_fetch(seat, holder, asked_s, inputs) for seat in seats]
 
 
-def _with_fetch(seat: Seat, holder: Seat, inputs: PlacementInputs) -> Seat:
-    tokens = holder.cached_tokens - seat.ready_tokens
+def _with_fetch(seat: Seat, holder: Seat, asked_s: float, inputs: PlacementInputs) -> Seat:
+    tokens = holder.lendable_tokens - seat.ready_tokens
     if tokens <= 0 or not can_hand_off(holder.worker, seat.worker):
         return seat
     link = inputs.costs.link(holder.worker.incarnation, seat.worker.incarnation)
-    fetch_s = link.transfer_s(tokens * seat.token_bytes)
+    fetch_s = asked_s + link.transfer_s(tokens * seat.token_bytes)
     num_tokens = inputs.request.num_prompt_tokens
     cost = seat.step.prefill_s
-    saved_s = cost(num_tokens, seat.ready_tokens) - cost(num_tokens, holder.cached_tokens)
-    if fetch_s >= saved_s:
+    saved_s = cost(num_tokens, seat.ready_tokens) - cost(num_tokens, holder.lendable_tokens)
+    if fetch_s > saved_s * (1.0 - inputs.weights.fetch_margin):
         return seat
-    return replace(seat, ready_tokens=holder.cached_tokens, fetch_from=holder.worker, fetch_s=fetch_s)
+    return replace(
+        seat,
+        ready_tokens=holder.lendable_tokens,
+        fetch_from=holder.worker,
+        fetch_s=fetch_s,
+        patience_s=max(saved_s, LEAST_PATIENCE_S),
+    )
+
+
+def _listens_in_s(holder: Seat) -> float:
+    """An engine listens between two steps: on average half of one passes before."""
+    step, tokens = holder.step, min(holder.queued_tokens, holder.step.chunk_tokens)
+    if not tokens and not holder.batch:
+        return 0.0
+    return (step.fixed_s + step.token_s * tokens + step.decoding_s(holder.context_tokens, holder.batch)) / 2
 
 
 def _queued_s(step: StepCosts, worker: WorkerSnapshot) -> float:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import Literal
 
+from msgspec.structs import replace
+
 from atomesh.errors import EngineError, FatalRequestError
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.placement import Placement, PrefillDecode, Rest, Unified
@@ -32,6 +34,7 @@ from atomesh.mesh.request_flow.steps import (
     LegFailed,
     Mint,
     Minted,
+    MintFetch,
     Nowhere,
     Place,
     Placed,
@@ -40,7 +43,7 @@ from atomesh.mesh.request_flow.steps import (
     SendLeg,
     Wait,
 )
-from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg, ServingPath
+from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg, PrefixFetch, ServingPath
 from atomesh.protocol.ticket import Ticket
 
 
@@ -66,9 +69,11 @@ def request_flow(request: GenerationRequest, rules: FlowRules) -> Flow[None]:
             raise
 
 
-def unified_flow(answer: Answer, worker: WorkerSnapshot, path: ServingPath) -> Flow[LegFailed | None]:
+def unified_flow(answer: Answer, placed: Unified) -> Flow[LegFailed | None]:
     """All of it on one worker."""
-    leg = SendLeg(worker, answer.next_attempt(), None)
+    path: ServingPath = "local-prefill" if placed.is_fallback else "unified"
+    request = yield from _with_fetch(answer.next_attempt(), placed, placed.worker)
+    leg = SendLeg(placed.worker, request, None)
     yield leg
     return (yield from _stream(answer, leg, path))
 
@@ -83,14 +88,16 @@ def prefill_decode_flow(answer: Answer, pair: PrefillDecode, rules: FlowRules) -
         answer.hear_again()
         request = answer.rest_of(request)
     if request.sampling.max_tokens <= 1 and can_prefill_alone(pair):
-        whole = SendLeg(pair.prefill, request, None)
+        whole = SendLeg(pair.prefill, (yield from _with_fetch(request, pair, pair.prefill)), None)
         yield whole
         return (yield from _stream(answer, whole, "prefill-decode"))
     ticket = yield from _mint(request, pair)
     if is_relayed(pair):
         return (yield from _relay(answer, pair, request, ticket, rules))
     prefill = SendLeg(
-        pair.prefill, request, PrefillLeg(ticket=ticket, decode_address=_kv_address(pair.decode))
+        pair.prefill,
+        (yield from _with_fetch(request, pair, pair.prefill)),
+        PrefillLeg(ticket=ticket, decode_address=_kv_address(pair.decode)),
     )
     yield prefill
     failure = yield from _first_tokens(answer, prefill)
@@ -142,9 +149,8 @@ def _serve(answer: Answer, placement: Placement, rules: FlowRules) -> Flow[LegFa
             return (yield from prefill_decode_flow(answer, placement, rules))
         case Unified(worker) if answer.has_begun:
             return (yield from rest_flow(answer, worker))
-        case Unified(worker, is_fallback):
-            path: ServingPath = "local-prefill" if is_fallback else "unified"
-            return (yield from unified_flow(answer, worker, path))
+        case Unified():
+            return (yield from unified_flow(answer, placement))
 
 
 def _place(answer: Answer, failures: Failures) -> Flow[Placement]:
@@ -168,6 +174,26 @@ def _mint(request: GenerationRequest, pair: PrefillDecode) -> Flow[Ticket]:
     match (yield Mint(request.request_id, request.n, pair.prefill, pair.decode)):
         case Minted(ticket):
             return ticket
+        case event:
+            raise _unexpected(event)
+
+
+def _with_fetch(
+    request: GenerationRequest, placement: Placement, borrower: WorkerSnapshot
+) -> Flow[GenerationRequest]:
+    """The request as the worker gets it that computes the prompt: told whom to ask for a part of it."""
+    lender = placement.fetch_from
+    if lender is None:
+        return request
+    match (yield MintFetch(request.request_id, lender, borrower)):
+        case Minted(ticket):
+            fetch = PrefixFetch(
+                ticket=ticket,
+                address=_kv_address(lender),
+                num_tokens=placement.cached_tokens,
+                patience_s=placement.patience_s,
+            )
+            return replace(request, fetch=fetch)
         case event:
             raise _unexpected(event)
 

@@ -3,8 +3,10 @@ import pytest
 from atomesh.mesh.dispatch.explanations import MAX_ATTEMPTS, Account, ExplanationStore
 from atomesh.mesh.dispatch.output_length import OutputLength
 from atomesh.mesh.gateway.explain_page import describe_accounts
+from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.mesh.placement.explanation import Explanation
 from atomesh.mesh.placement.place import place
+from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.mesh.placement.policies.registry import PolicySet
 from atomesh.observability.placement_metrics import PlacementMetrics
 from atomesh.protocol.generation import Timings, TokenDelta
@@ -21,6 +23,9 @@ class Heard:
 
     def transfer(self, predicted_s: float, measured_s: float) -> None:
         self.said.append(("transfer", predicted_s, measured_s))
+
+    def fetch(self, predicted_s: float, measured_s: float) -> None:
+        self.said.append(("fetch", predicted_s, measured_s))
 
     def cached(self, predicted: int, measured: int) -> None:
         self.said.append(("cached", predicted, measured))
@@ -62,6 +67,24 @@ def test_what_came_of_a_decision_is_told_beside_what_was_expected() -> None:
         ("cached", 0, 32),
         ("transfer", predicted.transfer_s, 0.25),
     ]
+
+
+def test_what_a_prefix_was_waited_for_is_told_apart_from_what_decode_waited_for() -> None:
+    heard = Heard()
+    workers = worker_snapshot("p", "prefill"), worker_snapshot("d", "decode")
+    inputs = placement_inputs(
+        *workers, matches={"d-life": MatchedBlocks(6)}, rules=PlacementRules(may_fetch=True)
+    )
+    why = place(inputs, PolicySet()).explanation
+    assert (why.chosen.fetch_from, why.chosen.cached_tokens) == ("d", 96)
+    assert why.predicted.fetch_s == why.chosen.terms["fetch"] > 0.0
+    account = ExplanationStore(heard).open("r", "m", choices=1)
+    account.decided(why, 10.0, is_rest=False)
+    account.saw([TokenDelta(request_id="r", token_ids=[1], timings=Timings(0.0, 0.1, 0.125))], 10.5)
+    account.saw([TokenDelta(request_id="r", token_ids=[2], timings=Timings(0.0, 0.1, 0.375))], 11.0)
+    assert (account.measured.fetch_s, account.measured.transfer_s) == (0.125, 0.25)
+    assert ("fetch", why.predicted.fetch_s, 0.125) in heard.said
+    assert heard.said[-1] == ("transfer", why.predicted.transfer_s, 0.25)
 
 
 def test_a_second_attempt_is_measured_from_its_own_decision() -> None:
@@ -107,6 +130,7 @@ def test_errors_are_metrics() -> None:
     metrics = PlacementMetrics()
     metrics.ttft(0.5, 0.25)
     metrics.transfer(0.0, 0.02)
+    metrics.fetch(0.5, 0.25)
     metrics.cached(64, 32)
     found = {
         sample.name + sample.labels.get("le", ""): sample.value
@@ -116,6 +140,8 @@ def test_errors_are_metrics() -> None:
     }
     assert found["atomesh_placement_ttft_error_seconds_bucket-0.3"] == 0
     assert found["atomesh_placement_ttft_error_seconds_bucket-0.1"] == 1
+    assert found["atomesh_placement_fetch_error_seconds_bucket-0.3"] == 0
+    assert found["atomesh_placement_fetch_error_seconds_bucket-0.1"] == 1
     assert found["atomesh_placement_ttft_predicted_seconds_total"] == 0.5
     assert found["atomesh_placement_ttft_measured_seconds_total"] == 0.25
     assert found["atomesh_placement_transfer_error_seconds_bucket0.01"] == 0

@@ -45,6 +45,20 @@ def test_each_worker_is_matched_up_to_its_own_first_missing_block() -> None:
     assert index.match([], 0.0) == {}
 
 
+def test_what_is_only_promised_is_matched_and_counted_apart() -> None:
+    index, prompt = index_of("a", "b"), chain("p", 5)
+    index.predict("a", prompt, 0.0)
+    index.predict("b", prompt[:4], 0.0)
+    index.apply("a", [stored(prompt[:2])])
+
+    assert {name: (one.device, one.promised) for name, one in index.match(prompt, 0.0).items()} == {
+        "a": (5, 3),
+        "b": (4, 4),
+    }
+    index.apply("a", [stored(prompt)])
+    assert index.match(prompt, 0.0)["a"].promised == 0
+
+
 def test_a_hole_in_the_middle_of_a_chain_ends_the_match_there() -> None:
     index, prompt = index_of("a", "b"), chain("p", 6)
     for worker in ("a", "b"):

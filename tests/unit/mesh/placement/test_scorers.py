@@ -20,7 +20,7 @@ from atomesh.mesh.placement.scorers.queue import queue
 from atomesh.mesh.placement.scorers.relief import relief
 from atomesh.mesh.placement.scorers.room import room
 from atomesh.mesh.placement.scorers.waste import waste
-from atomesh.mesh.placement.seats import Seat, take_seat, with_fetches
+from atomesh.mesh.placement.seats import ASK_S, LEAST_PATIENCE_S, Seat, take_seat, with_fetches
 from atomesh.protocol.worker import LoadReport
 from atomesh.testing.mesh_snapshots import LAYOUT, worker_snapshot
 from atomesh.testing.placed import placement_inputs
@@ -34,9 +34,11 @@ TOKEN_BYTES = LAYOUT.block_bytes / LAYOUT.block_size  # 8
 
 
 def seats_for(*workers: dict[str, Any], **fields: Any) -> tuple[Case, list[Seat]]:
-    """Workers w0, w1 … of these fields; `matched` and `host` are blocks of 16 tokens that each holds."""
+    """Workers w0, w1 … of these fields; `matched`, `host` and `promised` are blocks of 16 tokens."""
     held = {
-        f"w{n}-life": MatchedBlocks(worker.pop("matched", 0), worker.pop("host", 0))
+        f"w{n}-life": MatchedBlocks(
+            worker.pop("matched", 0), worker.pop("host", 0), worker.pop("promised", 0)
+        )
         for n, worker in enumerate(workers)
     }
     snapshots = [worker_snapshot(f"w{n}", **worker) for n, worker in enumerate(workers)]
@@ -145,7 +147,8 @@ def test_a_peers_prefix_is_fetched_where_that_is_allowed_and_cheaper() -> None:
     case, [_, other] = seats_for({"matched": 5}, {"matched": 1}, rules=rules)
     assert other.fetch_from is not None
     assert (other.fetch_from.address, other.ready_tokens, other.cached_tokens) == ("w0", 80, 16)
-    assert fetch(other, case) == pytest.approx(0.25 + 64 * TOKEN_BYTES * 0.001)
+    assert fetch(other, case) == pytest.approx(ASK_S + 0.25 + 64 * TOKEN_BYTES * 0.001)
+    assert other.patience_s == pytest.approx(1.0 + 64 * 0.1 + (80**2 - 16**2) * 0.001)
     assert compute(other, case) == pytest.approx(1.0 + 20 * 0.1 + (100**2 - 80**2) * 0.001)
     assert waste(other, case) == 0.0
 
@@ -158,6 +161,44 @@ def test_nor_where_it_is_dearer_or_forbidden_or_the_kv_differs() -> None:
         assert [seat.fetch_from for seat in seats] == [None, None]
     _, seats = seats_for({"matched": 5}, {"layout": None}, rules=rules)
     assert seats[1].ready_tokens == 0
+
+
+def fetched(*workers: dict[str, Any], **fields: Any) -> tuple[int, float]:
+    """What the last of them has sent to it, in tokens, and how long that takes."""
+    rules = PlacementRules(may_fetch=True)
+    seat = seats_for(*map(dict, workers), rules=rules, **fields)[1][-1]
+    return (seat.ready_tokens if seat.fetch_from is not None else 0, seat.fetch_s)
+
+
+def test_what_a_worker_has_only_been_sent_cannot_be_fetched_yet() -> None:
+    assert fetched({"matched": 5, "promised": 2}, {})[0] == 48
+    assert fetched({"matched": 5, "promised": 5}, {})[0] == 0
+
+
+def test_a_busy_holder_listens_half_a_step_later_and_an_idle_one_is_asked_first() -> None:
+    """A step of 40 tokens takes 1 + 4 s, one of four answers 1 + 0.02 + 2 s."""
+    moved_s = ASK_S + 0.25 + 80 * TOKEN_BYTES * 0.001
+    computing = {"matched": 5, "prefill_tokens": 40}
+    decoding = {"matched": 5, "decoding": 4, "sequences": 4, "context_tokens": 2}
+    assert fetched(computing, {})[1] == pytest.approx(moved_s + 2.5)
+    assert fetched(decoding, {})[1] == pytest.approx(moved_s + 1.51)
+    assert fetched(computing, decoding, {})[1] == pytest.approx(moved_s + 1.51)
+    assert fetched(computing, {"matched": 5}, {})[1] == pytest.approx(moved_s)
+
+
+def test_a_fetch_must_spare_a_share_of_what_it_replaces() -> None:
+    """80 tokens take 1 + 8 + 6.4 s to compute: 15.4 s, of which a quarter is 3.85."""
+    for latency_s, tokens in ((10.8, 80), (11.0, 0)):
+        costs = Costs(default_step=STEP, default_link=LinkCosts(latency_s, 0.001))
+        assert fetched({"matched": 5}, {}, costs=costs)[0] == tokens
+
+
+def test_patience_has_a_floor() -> None:
+    quick = StepCosts(fixed_s=0.0, token_s=1e-3, quadratic_s=0.0, context_s=0.0, sequence_s=0.0)
+    costs = Costs(default_step=quick, default_link=LinkCosts(1e-3, 1e-9))
+    _, [_, other] = seats_for({"matched": 5}, {}, costs=costs, rules=PlacementRules(may_fetch=True))
+    assert other.fetch_from is not None
+    assert other.patience_s == LEAST_PATIENCE_S
 
 
 def test_a_hand_off_costs_its_messages_and_the_last_chunk() -> None:

@@ -9,6 +9,7 @@ from atomesh.protocol.generation import (
     DecodeLeg,
     GenerationRequest,
     PrefillLeg,
+    PrefixFetch,
     Timings,
     TokenDelta,
     TokenLogprobs,
@@ -61,6 +62,35 @@ def test_a_whole_answer_from_one_worker() -> None:
     assert [one.serving_path for one in driver.emitted] == ["unified", None]
     assert [one.leg for one in driver.sent] == [None]
     assert driver.aborted == []
+
+
+@pytest.mark.parametrize("roles", [{"u": "unified"}, PAIR], ids=["unified", "pair"])
+def test_who_computes_the_prompt_is_told_whom_to_ask_for_its_beginning(roles: dict[str, Role]) -> None:
+    driver = FlowDriver(request_flow(request(), FlowRules()), list(roles), dict(roles), lender="x")
+    driver.start()
+    [leg], ticket = driver.sent, driver.tickets[-1]
+    assert (ticket.request_id, ticket.prefill, ticket.decode) == ("r", "x-life", f"{next(iter(roles))}-life")
+    assert leg.request.fetch == PrefixFetch(
+        ticket=ticket, address="unix:/x.kv", num_tokens=32, patience_s=0.5
+    )
+    driver.arrive(first(driver, 9))
+    if roles is PAIR:
+        assert driver.sent[1].request.fetch is None
+        assert driver.sent[1].leg == DecodeLeg(
+            outputs={0: [9]}, ticket=driver.tickets[0], prefill_address="unix:/p.kv"
+        )
+    driver.arrive(delta(driver, 8, finish_reason="stop"))
+    assert is_done(driver)
+    assert driver.tokens() == [9, 8]
+
+
+def test_another_attempt_has_a_fetch_of_its_own() -> None:
+    roles: dict[str, Role] = {"u": "unified", "v": "unified"}
+    driver = FlowDriver(request_flow(request(), FlowRules()), list(roles), dict(roles), lender="x")
+    driver.start()
+    driver.fail()
+    fetches = [leg.request.fetch for leg in driver.sent]
+    assert [one.ticket.request_id for one in fetches if one is not None] == ["r", "r~2"]
 
 
 def test_prefill_then_decode_with_one_ticket() -> None:
