@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from atomesh.clock import Clock
 from atomesh.errors import AtomeshError, ServiceUnavailableError
 from atomesh.mesh.admission.admission import DEFAULT_RULES, Admission, Dropped, QueueRules
+from atomesh.mesh.admission.cost import PRIOR_TARIFF, Tariff, tariff_of
 from atomesh.mesh.admission.fair_queue import Waiting
 from atomesh.mesh.admission.room import has_room, total_sequences
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
+from atomesh.mesh.placement.costs import PRIOR_COSTS, Costs
 from atomesh.mesh.placement.placement import candidates
 from atomesh.protocol.generation import GenerationRequest
 
+TARIFF_S = 1.0
 POLL_S = 0.05  # for what changes without us: a worker that comes, another gateway's work that ends
 TENANT_SHARE = 0.75  # of all sequences, where there are several tenants: the next one finds a place at once
 
@@ -21,11 +24,13 @@ TENANT_SHARE = 0.75  # of all sequences, where there are several tenants: the ne
 @dataclass(frozen=True, slots=True)
 class GateOptions:
     """`are_several_tenants` says so of now. `predict_ttft` is how long a request would take from its turn to
-    its first token, in seconds, None where nobody knows; it must be quick."""
+    its first token, in seconds, None where nobody knows; it must be quick. `costs` are what is known of the
+    workers' speed, for what they do to be charged by."""
 
     rules: QueueRules = DEFAULT_RULES
     are_several_tenants: Callable[[], bool] = lambda: False
     predict_ttft: Callable[[GenerationRequest], float | None] = lambda _: None
+    costs: Callable[[], Costs] = lambda: PRIOR_COSTS
 
 
 DEFAULT_OPTIONS = GateOptions()
@@ -37,7 +42,6 @@ class AdmissionGate:
     def __init__(
         self, model: str, registry: WorkerRegistry, clock: Clock, options: GateOptions = DEFAULT_OPTIONS
     ) -> None:
-        self.kv_tokens = 0  # of one worker's pool, as far as workers have said
         self._model = model
         self._registry = registry
         self._clock = clock
@@ -48,6 +52,8 @@ class AdmissionGate:
         self._unplaced: Waiting | None = None  # its turn has come, and its work does not show yet
         self._timer: asyncio.TimerHandle | None = None
         self._closed_by: AtomeshError | None = None
+        self._tariff = PRIOR_TARIFF
+        self._priced_at = clock.now() - TARIFF_S
 
     @property
     def books(self) -> Admission:
@@ -81,6 +87,13 @@ class AdmissionGate:
         asyncio.get_running_loop().call_soon(self._placed, entry)
         return waited_s
 
+    def tariff(self) -> Tariff:
+        """What requests that begin now are charged by; of TARIFF_S ago at most."""
+        now = self._clock.now()
+        if now - self._priced_at >= TARIFF_S:
+            self._tariff, self._priced_at = tariff_of(self._workers(), self._options.costs()), now
+        return self._tariff
+
     def charge(self, entry: Waiting, cost: float) -> None:
         self._admission.charge(entry, cost)
 
@@ -104,7 +117,6 @@ class AdmissionGate:
 
     def _wake_next(self) -> None:
         workers = self._workers()
-        self.kv_tokens = max((_kv_tokens(worker) for worker in workers), default=self.kv_tokens)
         entry = self._admission.next(
             lambda waiting: has_room(workers, waiting.prompt_tokens, waiting.choices),
             self._most_per_tenant(workers),
@@ -145,7 +157,3 @@ class AdmissionGate:
     def _most_per_tenant(self, workers: Sequence[WorkerSnapshot]) -> int | None:
         total = total_sequences(workers) if self._options.are_several_tenants() else None
         return None if total is None else max(1, int(total * TENANT_SHARE))
-
-
-def _kv_tokens(worker: WorkerSnapshot) -> int:
-    return 0 if worker.description is None else worker.description.model.kv_tokens

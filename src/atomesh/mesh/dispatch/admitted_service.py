@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from atomesh.clock import Clock
 from atomesh.errors import AuthenticationError
 from atomesh.frontend.token_service import TokenService
-from atomesh.mesh.admission.cost import DEFAULT_WEIGHTS, CostMeter
+from atomesh.mesh.admission.cost import CostMeter
 from atomesh.mesh.admission.fair_queue import Waiting
 from atomesh.mesh.admission.rate_limits import RateLimits
 from atomesh.mesh.admission.tenant import Tenant
@@ -102,7 +102,7 @@ class _Visit:
     def begin(self, waited_s: float) -> None:
         now = self._clock.now()
         self._waited_s = waited_s
-        self._meter = CostMeter(self.entry.prompt_tokens, self._gate.kv_tokens, now, DEFAULT_WEIGHTS)
+        self._meter = CostMeter(self.entry.prompt_tokens, now, self._gate.tariff())
         self._gate.charge(self.entry, self._meter.start())
 
     def see(self, deltas: list[TokenDelta]) -> list[TokenDelta]:

@@ -17,6 +17,7 @@ from atomesh.mesh.dispatch.admitted_service import AdmittedService, Caller
 from atomesh.mesh.gateway.tenant_guard import Models, TenantGuard
 from atomesh.mesh.gateway.tenant_routes import TENANTS_PATH, TenantRoute
 from atomesh.mesh.gateway.tenant_source import TenantOptions, TenantSource
+from atomesh.mesh.placement.costs import Costs
 from atomesh.observability.admission_collector import AdmissionCollector, LineReading
 from atomesh.protocol.generation import GenerationRequest
 
@@ -39,11 +40,15 @@ class Access:
         self._gates: dict[str, AdmissionGate] = {}
 
     def service(
-        self, model: str, inner: TokenService, predict_ttft: Callable[[GenerationRequest], float | None]
+        self,
+        model: str,
+        inner: TokenService,
+        predict_ttft: Callable[[GenerationRequest], float | None],
+        costs: Callable[[], Costs],
     ) -> AdmittedService:
         """`inner` behind the model's line; where keys are needed, for none but whom the guard names."""
         directory = self._source.directory
-        options = GateOptions(self._options.queue, lambda: directory.are_several, predict_ttft)
+        options = GateOptions(self._options.queue, lambda: directory.are_several, predict_ttft, costs)
         gate = self._gates[model] = AdmissionGate(model, self._registry, self._clock, options)
         caller = None
         if not directory.needs_key:

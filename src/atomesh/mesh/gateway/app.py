@@ -248,4 +248,5 @@ class Gateway:
         rules = self._options.rules
         dispatcher = Dispatcher(model, self.registry, self._backends, self._clock, rules, self._shared)
         self._dispatchers.append(dispatcher)
-        return self._access.service(model, dispatcher, dispatcher.earliest_first_token_s)
+        costs = self._shared.knowledge.costs.view
+        return self._access.service(model, dispatcher, dispatcher.earliest_first_token_s, costs)

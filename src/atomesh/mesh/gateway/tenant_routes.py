@@ -42,7 +42,7 @@ class TenantRoute:
             "priority": tenant.priority_class,
             "waiting": sum(line.waiting_of(tenant.name) for line in lines),
             "running": sum(line.running_of(tenant.name) for line in lines),
-            "cost": round(sum(line.cost_of(tenant.name) for line in lines), 3),
+            "cost": round(sum(line.cost_of(tenant.name) for line in lines), 6),
             "limits": {
                 unit: {"limit": left.limit, "remaining": left.remaining}
                 for unit, left in seat.limits.allowances(self._clock.now()).items()

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -17,12 +18,13 @@ from atomesh.errors import (
     ServiceUnavailableError,
 )
 from atomesh.mesh.admission.admission import QueueRules
-from atomesh.mesh.admission.cost import DEFAULT_WEIGHTS
+from atomesh.mesh.admission.cost import KV_POOL
 from atomesh.mesh.admission.rate_limits import RateLimits
 from atomesh.mesh.admission.tenant import CLASS_BAND, Tenant
 from atomesh.mesh.cluster.registry import WorkerRegistry
-from atomesh.mesh.dispatch.admission import AdmissionGate, GateOptions
+from atomesh.mesh.dispatch.admission import TARIFF_S, AdmissionGate, GateOptions
 from atomesh.mesh.dispatch.admitted_service import AdmittedService, Caller
+from atomesh.mesh.placement.costs import PRIOR_COSTS, Costs, StepCosts
 from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta
 from atomesh.protocol.sampling import SamplingSpec
 from atomesh.protocol.worker import LoadReport, ModelDescription
@@ -95,9 +97,10 @@ class World:
         caller = Caller(tenant, RateLimits(tenant, now), deadline_at)
         return AdmittedService(self.workers, self.gate, self.clock, caller)
 
-    async def ask(self, name: str, tenant: Tenant = A, **options: Any) -> None:
+    async def ask(self, name: str, tenant: Tenant = A, prompt: int = 10, **options: Any) -> None:
         """A request of that id, as far as it gets without anybody doing anything."""
-        self.tasks[name] = asyncio.create_task(collect(self.service(tenant, **options), request(name)))
+        service = self.service(tenant, **options)
+        self.tasks[name] = asyncio.create_task(collect(service, request(name, prompt)))
         await settle()
 
     async def finish(self, name: str) -> list[TokenDelta]:
@@ -310,16 +313,59 @@ def test_one_tenant_leaves_room_for_another() -> None:
     run(scenario)
 
 
-def test_what_was_measured_is_charged() -> None:
+STEP = StepCosts(8e-3, 1e-3, 1e-6, 1e-4, 2e-3, chunk_tokens=100)
+
+
+def test_what_was_measured_is_charged_in_seconds_of_a_worker() -> None:
     async def scenario() -> None:
-        world = World()
+        world = World(costs=lambda: Costs(steps={"w-life": STEP}))
         await world.ask("1")
         world.clock.advance(2.0)
         await world.finish("1")
-        weights = DEFAULT_WEIGHTS
-        computed = weights.prompt_token * (10 - 2) + weights.output_token * 2
-        held = weights.kv_pool_second * 11 * 2.0 / KV_TOKENS  # with its first token, for two seconds
-        assert world.gate.books.cost_of("a") == pytest.approx(computed + held)
+        computed = 1.08e-3 * (10 - 2) + 1e-6 * (10**2 - 2**2)
+        generated = 2 * (2e-3 + 8e-3) + 1e-4 * (11 + 12)
+        held = KV_POOL * 11 * 2.0 / KV_TOKENS  # with its first token, for two seconds
+        assert world.gate.books.cost_of("a") == pytest.approx(computed + generated + held)
+
+    run(scenario)
+
+
+def test_what_comes_to_be_known_of_the_workers_is_charged_within_a_second() -> None:
+    async def scenario() -> None:
+        known = [PRIOR_COSTS]
+        world = World(costs=lambda: known[-1])
+        before = world.gate.tariff()
+        known.append(Costs(steps={"w-life": STEP}))
+        world.clock.advance(TARIFF_S / 2)
+        assert world.gate.tariff() is before
+        world.clock.advance(TARIFF_S / 2)
+        assert world.gate.tariff().token_s == pytest.approx(1.08e-3)
+
+    run(scenario)
+
+
+def test_tenants_share_by_the_seconds_that_their_work_takes() -> None:
+    """Where prompts are dear and answers cheap, who sends long prompts has fewer turns; and the other way."""
+
+    async def turns(costs: StepCosts) -> list[str]:
+        world = World(places=1, costs=lambda: Costs(steps={"w-life": costs}))
+        reader, writer = Tenant("reader"), Tenant("writer")
+        for number in range(6):
+            await world.ask(f"r{number}", reader, prompt=400)
+            await world.ask(f"w{number}", writer, prompt=40)
+        for _ in range(6):
+            world.clock.advance(0.01)
+            await world.finish(world.started[-1])
+        for task in world.tasks.values():
+            task.cancel()
+        await asyncio.gather(*world.tasks.values(), return_exceptions=True)
+        return world.started[:6]
+
+    async def scenario() -> None:
+        dear_prompts = await turns(StepCosts(1e-6, 1e-3, 1e-12, 1e-12, 1e-6))
+        assert Counter(name[0] for name in dear_prompts) == {"r": 1, "w": 5}
+        dear_answers = await turns(StepCosts(1e-6, 1e-9, 1e-15, 1e-12, 1e-3))
+        assert Counter(name[0] for name in dear_answers) == {"r": 3, "w": 3}
 
     run(scenario)
 
