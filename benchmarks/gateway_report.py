@@ -102,7 +102,7 @@ class Report:
             f"processes over the load, divided by the requests: medians of {setting.rounds} rounds, the "
             "gateways taking turns. The TTFT is the client's, of all rounds together, less that of the same "
             f"load sent directly. Others: {others or 'none'}; the routers with `{setting.router_policy}`. "
-            "What is not streamed comes from the engine at once, but token by token to our `vllm` and `atom`. "
+            "What is not streamed comes at once, but token by token to our `vllm` and `atom`. "
             f"{OURS} before `openai` passes text on as the others do; before `vllm` and its own worker "
             f"(`atom`) it renders, tokenises and detokenises ({setting.model}), places by KV and could go on "
             "with a stream elsewhere."
