@@ -39,6 +39,8 @@ class FakeSglangServer(FakeEngineServer):
         super().__init__(model, max_model_len)
         self.is_incremental = False
         self.has_metrics = True
+        self.page_size = 1
+        self.kv_cache_dtype = "auto"
         self._role = role
         self._rooms = rooms or Rooms()
 
@@ -61,7 +63,8 @@ class FakeSglangServer(FakeEngineServer):
                 "context_length": None,
                 "max_total_num_tokens": NUM_TOKENS,
                 "max_running_requests": 8,
-                "page_size": 1,
+                "page_size": self.page_size,
+                "kv_cache_dtype": self.kv_cache_dtype,
                 "disaggregation_mode": "null" if self._role == "unified" else self._role,
                 "version": "0.5.13",
             }

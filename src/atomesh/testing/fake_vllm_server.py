@@ -30,6 +30,8 @@ class FakeVllmServer(FakeEngineServer):
         self.kv_usage = 0.25
         self.tells_times = True
         self.tells_cached = True
+        self.block_size = BLOCK_SIZE
+        self.cache_dtype = "auto"
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -42,7 +44,8 @@ class FakeVllmServer(FakeEngineServer):
     async def metrics(self, _request: web.Request) -> web.Response:
         labels = f'{{engine="0",model_name="{self.model}"}}'
         config = (
-            f'{{_block_size_resolved="True",block_size="{BLOCK_SIZE}",engine="0",hash_block_size="None",'
+            f'{{_block_size_resolved="True",block_size="{self.block_size}",'
+            f'cache_dtype="{self.cache_dtype}",engine="0",hash_block_size="None",'
             f'kv_cache_dtype_skip_layers="[]",num_cpu_blocks="None",num_gpu_blocks="{NUM_BLOCKS}"}}'
         )
         lines = [

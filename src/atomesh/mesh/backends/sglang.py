@@ -38,6 +38,7 @@ class _ServerInfo(msgspec.Struct, frozen=True):
     max_total_num_tokens: int | None = None
     max_running_requests: int | None = None
     page_size: int | None = None
+    kv_cache_dtype: str | None = None
 
 
 class SglangBackend(HttpBackend):
@@ -70,7 +71,7 @@ class SglangBackend(HttpBackend):
                 num_blocks=self._num_blocks,
             ),
             kv_address=f"{self.spec.host}:{self.spec.bootstrap_port}",
-            kv_layout=foreign_layout("sglang", name),
+            kv_layout=foreign_layout("sglang", name, info.page_size or 1, info.kv_cache_dtype or ""),
             max_num_seqs=info.max_running_requests or 0,
             engine="sglang",
             needs_peer=self.spec.role != "unified",

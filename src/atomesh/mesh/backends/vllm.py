@@ -140,7 +140,7 @@ class VllmBackend(HttpBackend):
                 num_blocks=_number(cache.get("num_gpu_blocks"), 0),
             ),
             kv_address=self.address,
-            kv_layout=foreign_layout("vllm", name),
+            kv_layout=foreign_layout("vllm", name, block_size, cache.get("cache_dtype", "")),
             engine="vllm",
         )
 
