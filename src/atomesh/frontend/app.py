@@ -14,6 +14,7 @@ from atomesh.clock import Clock, MonotonicClock
 from atomesh.errors import AtomeshError
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.http.boundary import Boundary
+from atomesh.frontend.http.direct_routes import DirectRoutes
 from atomesh.frontend.http.error_answers import answer_atomesh_error, answer_http_exception
 from atomesh.frontend.openai.chat import ChatCompletions
 from atomesh.frontend.openai.completions import Completions
@@ -46,8 +47,9 @@ def create_app(
     frontend = _make_frontend(models, options, clock or MonotonicClock())
     for collector in collectors:
         frontend.metrics.registry.register(collector)
-    own_routes = [*_generation_routes(frontend), *model_routes(frontend), *status_routes(frontend)]
-    all_routes = [*routes, *own_routes]
+    endpoints = _generation_endpoints(frontend)
+    generating = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
+    all_routes = [*routes, *generating, *model_routes(frontend), *status_routes(frontend)]
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -65,7 +67,7 @@ def create_app(
     )
     app.router.redirect_slashes = False
     paths = [route.path for route in all_routes if isinstance(route, Route) and "{" not in route.path]
-    wrapped: ASGIApp = app
+    wrapped: ASGIApp = DirectRoutes(app, endpoints)
     for layer in reversed(middleware):
         wrapped = layer.cls(wrapped, *layer.args, **layer.kwargs)
     return Boundary(wrapped, frontend.metrics, paths)
@@ -84,11 +86,10 @@ def _make_frontend(
     return frontend
 
 
-def _generation_routes(frontend: Frontend) -> list[BaseRoute]:
-    endpoints: dict[str, ASGIApp] = {
+def _generation_endpoints(frontend: Frontend) -> dict[str, ASGIApp]:
+    return {
         "/v1/chat/completions": ChatCompletions(frontend),
         "/v1/completions": Completions(frontend),
         "/tokenize": Tokenize(frontend),
         "/detokenize": Detokenize(frontend),
     }
-    return [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]

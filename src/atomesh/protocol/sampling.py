@@ -51,8 +51,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in _FIELD_TYPES.items():
+        for name, (kind, default) in _FIELDS.items():
             given = getattr(self, name)
+            if given is default:
+                continue
             value = plain(given)
             if value is not given:
                 msgspec.structs.force_setattr(self, name, value)
@@ -129,7 +131,7 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     prompt_logprobs: int | None = None
 
 
-_FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(SamplingParams)}
+_FIELDS = {field.name: (field.type, field.default) for field in msgspec.structs.fields(SamplingParams)}
 _TYPE_WORDS: dict[Any, str] = {
     int: "an int",
     float: "a float",
