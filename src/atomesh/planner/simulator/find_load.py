@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 LOWEST = 0.05
-HIGHEST = 4.0
+HIGHEST = 16.0
 FIRST_STEP = 0.2
 
 

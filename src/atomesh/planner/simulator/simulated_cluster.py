@@ -8,6 +8,7 @@ from functools import partial
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
 from atomesh.mesh.placement.costs import StepCosts
+from atomesh.mesh.placement.inputs import Weights
 from atomesh.planner.simulator.event_loop import EventLoop
 from atomesh.planner.simulator.find_load import find_max_load
 from atomesh.planner.simulator.indexes import EventIndex, SharedCacheIndex
@@ -27,7 +28,7 @@ IDEAL = "ideal_shared_cache"
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
     """`ttft_limit_s` is what at least `promise` of all requests are to keep. See SchedulerConfig for the
-    limits of a worker, and GatewaySettings for `delay_s` and `seed`."""
+    limits of a worker, and GatewaySettings for `delay_s`, `seed` and `weights`."""
 
     num_workers: int = 8
     blocks_per_worker: int = 10_000
@@ -38,6 +39,7 @@ class FleetSettings:
     promise: float = 0.95
     delay_s: float = 0.001
     seed: int = 0
+    weights: Weights = field(default_factory=Weights)
 
 
 class SimulatedCluster:
@@ -65,6 +67,7 @@ class SimulatedCluster:
             block_size=workload.block_size,
             delay_s=settings.delay_s,
             seed=settings.seed,
+            weights=settings.weights,
         )
         index = EventIndex() if shared is None else SharedCacheIndex(shared)
         self._gateway = SimulatedGateway(gateway, self._loop, index, answered)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from atomesh.mesh.cluster.registry import Commitment, Work, WorkerRegistry
 from atomesh.mesh.cluster.snapshot import FRESH_S, WorkerSnapshot
 from atomesh.mesh.placement.cost_model import CostModel
-from atomesh.mesh.placement.inputs import PlacementInputs, RequestFacts
+from atomesh.mesh.placement.inputs import PlacementInputs, RequestFacts, Weights
 from atomesh.mesh.placement.place import place
 from atomesh.mesh.placement.placement import Unified
 from atomesh.mesh.placement.policies.registry import PolicySet
@@ -39,6 +39,7 @@ class GatewaySettings:
     block_size: int
     delay_s: float
     seed: int
+    weights: Weights
 
 
 class SimulatedGateway:
@@ -129,6 +130,7 @@ class SimulatedGateway:
             dice=self._dice,
             matches=self._index.match(hashes, now),
             costs=self._costs.view(),
+            weights=self._settings.weights,
         )
         placement = place(inputs, self._policies).placement
         if not isinstance(placement, Unified):

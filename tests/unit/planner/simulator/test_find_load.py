@@ -38,4 +38,4 @@ def test_a_good_guess_takes_few_tries(truth: float) -> None:
 def test_knows_when_nothing_or_everything_is_kept() -> None:
     assert find_max_load(lambda load: False) == 0.0
     assert find_max_load(lambda load: True) == HIGHEST
-    assert find_max_load(lambda load: True, guess=9.0) == HIGHEST
+    assert find_max_load(lambda load: True, guess=99.0) == HIGHEST
