@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from atomesh.clock import MonotonicClock
 from atomesh.engine.build import build_parts
@@ -21,6 +21,9 @@ from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg
 from atomesh.protocol.ticket import TICKET_ID_BYTES, Ticket, sign
 from atomesh.protocol.worker import PRESETS, Role
 
+if TYPE_CHECKING:
+    from atomesh.protocol.step_sample import TransferSample
+
 SECRET = b"the pair's secret, of some length"
 PATIENCE_S = 30.0
 KV_LEASE_S = 15.0  # a lost push or commit is noticed after a fifteenth
@@ -28,13 +31,17 @@ OnFailure = Literal["recompute", "fail"]
 
 
 class Mailbox:
-    """An outlet that keeps what it is sent, by request; `wait_for` sleeps until it has what is wanted."""
+    """An outlet that keeps what it is sent, by request; `wait_for` sleeps until it has what is wanted.
+
+    `transfers` are what those who follow the news hear of the worker's own.
+    """
 
     def __init__(self) -> None:
         self._news = threading.Condition()
         self._decoder = MessageDecoder[WorkerMessage](WorkerMessage)
         self.deltas: dict[str, list[TokenDelta]] = {}
         self.inspected: dict[int, Inspected] = {}
+        self.transfers: list[TransferSample] = []
 
     def send(self, body: bytes) -> None:
         with self._news:
@@ -43,6 +50,7 @@ class Mailbox:
 
     def _keep(self, message: WorkerMessage) -> None:
         if isinstance(message, StepFrame):
+            self.transfers += message.transfers
             for delta in message.deltas:
                 self.deltas.setdefault(delta.request_id, []).append(delta)
         elif isinstance(message, Inspected):

@@ -41,7 +41,7 @@ class Shape:
     @property
     def name(self) -> str:
         if self.unified:
-            return f"unified-{self.unified}"
+            return f"unified-{self.unified}{'-tcp' if self.is_wired else ''}"
         return f"{self.prefill}p{self.decode}d-{'tcp' if self.is_wired else 'shm'}"
 
     @property
@@ -62,6 +62,8 @@ class Shape:
 UNIFIED = Shape(unified=1)
 ONE_AND_ONE = Shape(prefill=1, decode=1)
 TWO_AND_TWO = Shape(prefill=2, decode=2)
+TWO_UNIFIED = Shape(unified=2)
+TWO_UNIFIED_TCP = Shape(unified=2, is_wired=True)
 ONE_AND_ONE_TCP = Shape(prefill=1, decode=1, is_wired=True)
 
 

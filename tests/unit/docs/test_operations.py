@@ -32,6 +32,7 @@ def words(room: str) -> str:
 def known_flags() -> set[str]:
     names = {name for command in (serve, worker, gateway, bench) for name in signature(command).parameters}
     names |= {field.name for kind in FLAGS for field in fields(kind)}
+    names |= {f"no_{field.name}" for kind in FLAGS for field in fields(kind) if field.default is True}
     return {name.replace("_", "-") for name in names}
 
 
