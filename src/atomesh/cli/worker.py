@@ -149,6 +149,7 @@ def _describe(
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         takes_faults=takes_faults,
+        roofline=made.roofline,
     )
 
 

@@ -4,7 +4,7 @@ import logging
 
 import torch
 
-from atomesh.clock import Clock
+from atomesh.clock import Clock, MonotonicClock
 from atomesh.engine.attention.shape import AttentionShape
 from atomesh.engine.attention.torch_attention import TorchAttention
 from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
@@ -14,8 +14,10 @@ from atomesh.engine.execution.kv_pool import KVPool
 from atomesh.engine.execution.kv_sizing import KVSize, block_bytes, context_limit, size_kv_pool
 from atomesh.engine.execution.layout import kv_layout
 from atomesh.engine.execution.local_executor import LocalExecutor
+from atomesh.engine.execution.machine_speed import measure_speed
 from atomesh.engine.execution.memory import free_memory
 from atomesh.engine.execution.model_runner import ModelRunner
+from atomesh.engine.execution.roofline import roofline
 from atomesh.engine.layers.weight_slot import TensorFactory
 from atomesh.engine.models.decoder import Decoder
 from atomesh.engine.models.registry import build_model
@@ -52,6 +54,7 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
     config = checkpoint.config
     device = choose_device(options.device)
     factory = TensorFactory(choose_dtype(options.dtype, device), device)
+    speed = measure_speed(factory.dtype, device, MonotonicClock())  # before memory is taken
     source = WeightSource(checkpoint)  # first: it refuses sizes that the files do not bear out
     model = build_model(config, factory)
     load_weights(model, source)
@@ -76,6 +79,7 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
         memory=pool.memory,
         layout=lambda: kv_layout(config, description, weights_digest(checkpoint), factory.dtype.itemsize),
         warm_up=pool.touch_in_background,
+        roofline=roofline(config, factory.dtype.itemsize, speed),
     )
 
 

@@ -8,6 +8,7 @@ from atomesh.engine.executor import Executor
 from atomesh.kv_transfer.pool_memory import PoolMemory
 from atomesh.protocol.block_hash import BlockHasher, model_hasher
 from atomesh.protocol.kv_layout import KVLayout
+from atomesh.protocol.roofline import Roofline
 from atomesh.protocol.worker import ModelDescription
 
 
@@ -25,6 +26,7 @@ class EngineParts:
     memory: PoolMemory | None
     layout: Callable[[], KVLayout]
     warm_up: Callable[[], None]
+    roofline: Roofline
 
     def hasher(self, secret: bytes) -> BlockHasher:
         return model_hasher(secret, self.description)

@@ -21,6 +21,7 @@ from atomesh.kv_transfer.factory import make_transport
 from atomesh.kv_transfer.identity import KVIdentity
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.kv_layout import KVLayout
+from atomesh.protocol.roofline import Roofline
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class WorkerEngine:
     engine: Engine
     doorbell: Doorbell
     warm_up: Callable[[], None]
+    roofline: Roofline
     kv_address: str | None = None
     kv_layout: KVLayout | None = None
 
@@ -47,7 +49,7 @@ def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine
         scheduler = Scheduler(parts.limits, hasher)
         engine = Engine(scheduler, executor, clock, parts.description)
         engine.publish_to(sink)
-        return WorkerEngine(engine, doorbell, parts.warm_up)
+        return WorkerEngine(engine, doorbell, parts.warm_up, parts.roofline)
     if parts.memory is None:
         raise ConfigurationError("KV on this device cannot be handed over yet; use --kv-listen off")
     layout = parts.layout()
@@ -69,7 +71,7 @@ def assemble(parts: EngineParts, spec: WorkerSpec, clock: Clock) -> WorkerEngine
     connector = KVConnector(scheduler.remote_kv, transport, clock, spec.faults)
     engine = Engine(scheduler, executor, clock, parts.description, connector, recorder)
     engine.publish_to(sink)
-    return WorkerEngine(engine, doorbell, parts.warm_up, transport.address, layout)
+    return WorkerEngine(engine, doorbell, parts.warm_up, parts.roofline, transport.address, layout)
 
 
 def _executor(parts: EngineParts, faults: FaultPoints) -> Executor:

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from atomesh.protocol.kv_layout import KVLayout
+from atomesh.protocol.roofline import Roofline
 
 Role = Literal["prefill", "decode", "unified", "parked"]
 
@@ -73,7 +74,8 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     One with `texts` takes text and no tokens: these are its models, of which `model` is the first, and
     `max_num_seqs` is how many requests it is given at once.
     `engine` is what it runs; one that `needs_peer` serves nothing but its half of a hand-off. One that
-    `takes_faults` was started to be broken on purpose.
+    `takes_faults` was started to be broken on purpose. `roofline` is None where it does not say how fast it
+    can be.
     """
 
     worker_id: str
@@ -89,6 +91,7 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     needs_peer: bool = False
     takes_faults: bool = False
     texts: tuple[ModelDescription, ...] = ()
+    roofline: Roofline | None = None
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

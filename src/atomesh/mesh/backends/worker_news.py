@@ -23,7 +23,9 @@ class WorkerNews:
         """The worker has just said hello. `request_snapshot` asks it for one, and does not wait."""
         self._incarnation = worker.incarnation
         self._knowledge = knowledge
-        knowledge.costs.introduce(worker.incarnation, worker.model.name, worker.max_num_batched_tokens)
+        knowledge.costs.introduce(
+            worker.incarnation, worker.model.name, worker.max_num_batched_tokens, worker.roofline
+        )
         self._feed: EventFeed | None = None
         if not knowledge.index.exact.join(worker.incarnation):
             _log.warning("worker %s is one too many for the KV index", worker.worker_id)

@@ -5,12 +5,22 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import TypeVar
 
-from atomesh.mesh.placement.costs import CHUNK_TOKENS, PRIOR_LINK, PRIOR_STEP, Costs, LinkCosts, StepCosts
+from atomesh.mesh.placement.costs import (
+    CHUNK_TOKENS,
+    PRIOR_LINK,
+    PRIOR_STEP,
+    Costs,
+    LinkCosts,
+    StepCosts,
+    roofline_step,
+)
 from atomesh.mesh.placement.linear_fit import LinearFit
+from atomesh.protocol.roofline import Roofline
 from atomesh.protocol.step_sample import StepSample
 
 MAX_WORKERS = 4096
 MAX_LINKS = 16_384
+LEAST_SHARE = 0.01  # of a worker's own prior, for a fit to begin with
 SOLVE_EVERY = 32  # samples, once there are so many; before that whenever their number has doubled
 _DECODE_ONLY, _WITH_PREFILL = 0, 1
 K = TypeVar("K")
@@ -20,6 +30,7 @@ V = TypeVar("V")
 @dataclass(slots=True)
 class _Worker:
     model: str = ""
+    prior: StepCosts | None = None  # by its own description
     fit: LinearFit | None = None
     costs: StepCosts | None = None
     chunk_tokens: int = 0
@@ -39,12 +50,16 @@ class CostModel:
         self._links: dict[tuple[str, str], _Link] = {}
         self._view: Costs | None = None
 
-    def introduce(self, incarnation: str, model: str, chunk_tokens: int = 0) -> None:
-        """Until it is measured, a worker is expected to be as fast as the others of its model.
+    def introduce(
+        self, incarnation: str, model: str, chunk_tokens: int = 0, bounds: Roofline | None = None
+    ) -> None:
+        """Until it is measured, a worker is expected to be as fast as its `bounds` say, by as much as those
+        of others of its model were right; without any, as fast as these.
 
         `chunk_tokens` is the most that a step computes of prompts, 0 where the worker does not say.
         """
         worker = self._worker(incarnation)
+        worker.prior = None if bounds is None else roofline_step(bounds)
         worker.model, worker.chunk_tokens = model, max(worker.chunk_tokens, chunk_tokens)
         self._view = None
 
@@ -61,7 +76,7 @@ class CostModel:
             return
         worker = self._worker(incarnation)
         if worker.fit is None:
-            worker.fit = LinearFit(self._typical(worker.model).row, kinds=2)
+            worker.fit = LinearFit(self._prior_row(worker), kinds=2)
         worker.fit.add(features, sample.seconds, _WITH_PREFILL if sample.prefill_tokens else _DECODE_ONLY)
         worker.chunk_tokens = max(worker.chunk_tokens, sample.prefill_tokens)
         if _is_due(worker.fit):
@@ -102,16 +117,28 @@ class CostModel:
         return worker
 
     def _expected(self, worker: _Worker) -> StepCosts:
-        typical = self._typical(worker.model)
-        return StepCosts.from_row(typical.row, worker.chunk_tokens or typical.chunk_tokens)
-
-    def _typical(self, model: str) -> StepCosts:
-        """What the model's measured workers cost on average; the prior while there are none."""
-        measured = [one.costs for one in self._workers.values() if one.model == model and one.costs]
+        """By the worker's own word and the measured ones of its model; the prior where there is neither."""
+        own = worker.prior or PRIOR_STEP
+        peers = [(one.costs, one.prior) for one in self._workers.values() if one.model == worker.model]
+        measured = [costs for costs, _ in peers if costs is not None]
         if not measured:
-            return PRIOR_STEP
-        chunk_tokens = max(one.chunk_tokens for one in measured)
-        return StepCosts.from_row(_means(one.row for one in measured), chunk_tokens)
+            return StepCosts.from_row(own.row, worker.chunk_tokens or own.chunk_tokens)
+        chunk_tokens = worker.chunk_tokens or max(one.chunk_tokens for one in measured)
+        ratios = [_ratios(costs, prior) for costs, prior in peers if costs and prior]
+        if worker.prior is None or not ratios:
+            return StepCosts.from_row(_means(one.row for one in measured), chunk_tokens)
+        row = [value * ratio for value, ratio in zip(own.row, _means(ratios), strict=True)]
+        return StepCosts.from_row(row, chunk_tokens)
+
+    def _prior_row(self, worker: _Worker) -> tuple[float, ...]:
+        """As expected, but nothing is free: what others' steps did not show, this one's may."""
+        own = worker.prior or PRIOR_STEP
+        pairs = zip(self._expected(worker).row, own.row, strict=True)
+        return tuple(max(expected, LEAST_SHARE * value) for expected, value in pairs)
+
+
+def _ratios(costs: StepCosts, prior: StepCosts) -> tuple[float, ...]:
+    return tuple(measured / value for measured, value in zip(costs.row, prior.row, strict=True))
 
 
 def _makes_sense(seconds: float, features: Iterable[float]) -> bool:

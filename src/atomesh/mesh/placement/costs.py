@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
+
+from atomesh.protocol.roofline import Roofline
 
 CHUNK_TOKENS = 512  # of a worker whose steps have shown nothing else yet
 
@@ -56,6 +59,23 @@ class StepCosts:
         return self.context_s * context_tokens + self.sequence_s * batch
 
 
+def roofline_step(bounds: Roofline, chunk_tokens: int = CHUNK_TOKENS) -> StepCosts | None:
+    """What to expect of a worker that has made no step yet; None where its own words make no sense.
+
+    A step reads the weights once, whatever is in it; Σ(n² − m²) counts each pair of tokens twice.
+    """
+    if not all(isfinite(speed) and speed > 0.0 for speed in (bounds.flops_per_s, bounds.bytes_per_s)):
+        return None
+    row = (
+        bounds.weight_bytes / bounds.bytes_per_s,
+        bounds.token_flops / bounds.flops_per_s,
+        bounds.pair_flops / 2 / bounds.flops_per_s,
+        bounds.kv_bytes / bounds.bytes_per_s,
+        bounds.sequence_flops / bounds.flops_per_s,
+    )
+    return StepCosts(*row, chunk_tokens) if all(isfinite(one) and one > 0.0 for one in row) else None
+
+
 @dataclass(frozen=True, slots=True)
 class LinkCosts:
     latency_s: float
@@ -65,9 +85,10 @@ class LinkCosts:
         return self.latency_s + self.byte_s * num_bytes
 
 
-# A small model on a few cores. Only the ratios matter for long: the first steps measured set the scale. They
-# are a roofline's: reading the weights takes as long as the products of 64 tokens, attention to 16,384 tokens
-# as long as the other products of the token that attends, and reading KV of 100,000 tokens as the weights.
+# Of a worker that says nothing of itself: a small model on a few cores. Only the ratios matter for long: the
+# first steps measured set the scale. They are a roofline's: reading the weights takes as long as the
+# products of 64 tokens, attention to 16,384 tokens as long as the other products of the token that attends,
+# and reading KV of 100,000 tokens as the weights.
 PRIOR_STEP = StepCosts(
     fixed_s=16e-3,
     token_s=0.25e-3,

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from atomesh.errors import InvalidRequestError, ServiceUnavailableError
+from atomesh.mesh.backends.worker_news import WorkerNews
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch import placer as placer_module
 from atomesh.mesh.dispatch.placer import START_S, Later, MeshRules, Placer
@@ -14,6 +15,7 @@ from atomesh.mesh.placement.placement import PlacementRules, PrefillDecode, Rest
 from atomesh.mesh.placement.policies.rules import PolicyRules
 from atomesh.mesh.request_flow.steps import Nowhere, Place, Placed, PlaceRest
 from atomesh.protocol.generation import GenerationRequest
+from atomesh.protocol.roofline import Roofline
 from atomesh.protocol.sampling import SamplingSpec
 from atomesh.protocol.worker import LoadReport, Role, WorkerDescription
 from atomesh.testing.manual_clock import ManualClock
@@ -298,6 +300,26 @@ def test_the_decision_is_kept_for_who_asks_why() -> None:
     [attempt] = account.attempts
     assert attempt.explanation.chosen.prefill == "u"
     assert attempt.explanation.policy == "kv_aware"
+
+
+@pytest.mark.parametrize("fast", ["a", "b"])
+def test_the_very_first_request_goes_to_the_worker_that_can_be_faster(fast: str) -> None:
+    world = World("a", "b")
+    for name in "ab":
+        per_s = 1e12 if name == fast else 1e11
+        bounds = Roofline(
+            weight_bytes=10**9,
+            token_flops=10**9,
+            sequence_flops=10**9,
+            pair_flops=10**5,
+            kv_bytes=10**4,
+            flops_per_s=per_s,
+            bytes_per_s=per_s,
+        )
+        worker = replace(worker_description(name, layout=None), roofline=bounds)
+        world.say_hello(name, worker)
+        WorkerNews(worker, world.shared.knowledge, lambda: None, world.clock.now())
+    assert workers_of(world.place()) == [fast]
 
 
 @pytest.mark.parametrize("roles", [("unified",), ("prefill", "decode")])

@@ -2,10 +2,12 @@ import random
 from math import inf, nan
 
 import pytest
+from msgspec.structs import replace
 
 from atomesh.mesh.placement import cost_model as cost_model_module
 from atomesh.mesh.placement.cost_model import CostModel
 from atomesh.mesh.placement.costs import PRIOR_LINK, PRIOR_STEP, StepCosts
+from atomesh.protocol.roofline import Roofline
 from atomesh.protocol.step_sample import StepSample
 
 TRUE = StepCosts(5e-3, 1e-4, 2e-8, 3e-7, 4e-4)
@@ -102,6 +104,70 @@ def test_a_new_worker_is_taken_for_as_fast_as_the_others_of_its_model() -> None:
     assert view.step("new").row == pytest.approx(view.step("w").row)
     assert view.step("new").chunk_tokens == 128
     assert view.step("other") == PRIOR_STEP
+
+
+BOUNDS = Roofline(
+    weight_bytes=2 * 10**9,
+    token_flops=2 * 10**9,
+    sequence_flops=3 * 10**9,
+    pair_flops=4 * 10**5,
+    kv_bytes=10**5,
+    flops_per_s=1e12,
+    bytes_per_s=1e11,
+)
+AS_BOUND = [0.02, 0.002, 2e-7, 1e-6, 0.003]
+
+
+def test_a_worker_that_says_how_fast_it_can_be_is_taken_at_its_word() -> None:
+    model = CostModel()
+    model.introduce("w", "m", chunk_tokens=256, bounds=BOUNDS)
+    model.introduce("twice", "m", bounds=replace(BOUNDS, flops_per_s=2e12, bytes_per_s=2e11))
+    view = model.view()
+    assert view.step("w").row == pytest.approx(AS_BOUND)
+    assert view.step("w").chunk_tokens == 256
+    assert view.step("twice").row == pytest.approx([value / 2 for value in AS_BOUND])
+
+
+def test_its_word_is_corrected_by_how_far_off_the_others_were() -> None:
+    model = CostModel()
+    for name in ("w", "new"):
+        model.introduce(name, "m", bounds=BOUNDS)
+    model.introduce("half", "m", bounds=replace(BOUNDS, flops_per_s=5e11, bytes_per_s=5e10))
+    model.introduce("silent", "m")
+    model.introduce("other", "another", bounds=BOUNDS)
+    thrice = StepCosts(*(3 * value for value in AS_BOUND))
+    rng = random.Random(7)
+    for _ in range(256):
+        model.observe_step("w", step(rng, thrice, rng.choice([0, 128, 512]), rng.randrange(1, 16), noise=0.0))
+    view = model.view()
+    assert view.step("w").row == pytest.approx(thrice.row, rel=0.01)
+    assert view.step("new").row == pytest.approx(view.step("w").row)
+    assert view.step("half").row == pytest.approx([2 * value for value in view.step("w").row])
+    assert view.step("silent").row == pytest.approx(view.step("w").row)
+    assert view.step("other").row == pytest.approx(AS_BOUND)
+
+
+def test_its_first_step_scales_its_own_word() -> None:
+    model = CostModel()
+    model.introduce("w", "m", bounds=BOUNDS)
+    model.observe_step("w", StepSample(2 * StepCosts(*AS_BOUND).prefill_s(512, 0), 512, 512**2, 0, 0))
+    assert model.view().step("w").row == pytest.approx([2 * value for value in AS_BOUND])
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"flops_per_s": 0.0},
+        {"bytes_per_s": nan},
+        {"flops_per_s": inf},
+        {"bytes_per_s": -1.0},
+        {"kv_bytes": 0},
+    ],
+)
+def test_a_word_that_makes_no_sense_is_none(nonsense: dict[str, float]) -> None:
+    model = CostModel()
+    model.introduce("w", "m", bounds=replace(BOUNDS, **nonsense))
+    assert model.view().step("w") == PRIOR_STEP
 
 
 def test_the_largest_step_says_how_long_chunks_are() -> None:
