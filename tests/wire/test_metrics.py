@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from atomesh.clock import Clock
 from atomesh.errors import EngineError, ServiceUnavailableError
 from atomesh.frontend.app import create_app
 from atomesh.frontend.options import FrontendOptions
@@ -17,6 +19,7 @@ from atomesh.frontend.served_model import ServedModel
 from atomesh.protocol.worker import LoadReport, ModelDescription
 from atomesh.testing.app_server import AppServer, serve_app
 from atomesh.testing.byte_tokenizer import END, ByteTokenizer
+from atomesh.testing.manual_clock import ManualClock
 from atomesh.testing.plain_chat_template import PlainChatTemplate
 from atomesh.testing.raw_http import connect, request_bytes, send
 from atomesh.testing.scripted_service import Script, ScriptedService
@@ -97,18 +100,75 @@ class Scrape:
         return {reason: count for reason, count in counts.items() if count}
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@contextmanager
+def serving(clock: Clock | None = None) -> Iterator[Server]:
     service = ScriptedService(DESCRIPTION)
     model = ServedModel(MODEL, ByteTokenizer(), PlainChatTemplate(), service, 1_700_000_000, ("letters",))
-    with serve_app(create_app(lambda: [model], FrontendOptions(hold_s=0.2))) as app:
+    with serve_app(create_app(lambda: [model], FrontendOptions(hold_s=0.2), clock=clock)) as app:
         yield Server(app, service)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as served:
+        yield served
 
 
 def test_every_metric_of_the_contract_is_there_with_its_labels(server: Server) -> None:
     server.ask(200)
     names = {name for name, labels in server.samples() if set(LABELS.items()) <= set(labels)}
     assert {f"vllm:{name}" for name in CONTRACT} - names == set()
+
+
+def test_every_metric_of_the_contract_has_its_exact_value_after_one_answer() -> None:
+    clock = ManualClock()
+
+    def begin(_: object) -> Script:
+        clock.advance(2.0)  # until the engine has the request
+        return Script()
+
+    with serving(clock) as server:
+        server.service.script = begin
+        server.service.load_report = LoadReport(
+            running=1, waiting=2, total_blocks=64, free_blocks=48, prefix_cache_queries=4,
+            prefix_cache_hits=3, preemptions=5,
+        )  # fmt: skip
+        server.ask(200)  # 4 tokens in, 3 out; 0.25 s in the engine's queue and 0.5 s in its prefill
+        scrape = Scrape(server)
+        info = {"block_size": "16", "num_gpu_blocks": "64", "cache_dtype": "float32"}
+        lora = {"max_lora": "0", "running_lora_adapters": "", "waiting_lora_adapters": ""}
+        labels = {
+            "cache_config_info": info,
+            "lora_requests_info": lora,
+            "request_success_total": {"finished_reason": "length"},
+        }
+        found = {name: scrape.vllm(name, **labels.get(name, {})) for name in CONTRACT}
+
+    assert found == {
+        "num_requests_running": 1,
+        "num_requests_waiting": 2,
+        "kv_cache_usage_perc": 0.25,
+        "prefix_cache_queries_total": 4,
+        "prefix_cache_hits_total": 3,
+        "prompt_tokens_total": 4,
+        "generation_tokens_total": 3,
+        "num_preemptions_total": 5,
+        "request_success_total": 1,
+        "time_to_first_token_seconds_sum": 2.0,
+        "inter_token_latency_seconds_sum": 0.0,
+        "request_time_per_output_token_seconds_sum": 0.0,
+        "e2e_request_latency_seconds_sum": 2.0,
+        "request_queue_time_seconds_sum": 0.25,
+        "request_prefill_time_seconds_sum": 0.5,
+        "request_decode_time_seconds_sum": 0.0,
+        "request_inference_time_seconds_sum": 0.5,
+        "request_prompt_tokens_sum": 4,
+        "request_generation_tokens_sum": 3,
+        "cache_config_info": 1,
+        "lora_requests_info": 1,
+    }
+    parts = [scrape.of("atomesh_time_to_first_token_part_seconds_sum", **LABELS, part=part) for part in PARTS]
+    assert parts == [0.25, 0.5, 0.0, 1.25]
 
 
 def test_whole_and_streamed_answers_are_counted_exactly(server: Server) -> None:

@@ -30,6 +30,7 @@ from atomesh.mesh.gateway.discovery import Discovery, Source
 from atomesh.mesh.gateway.drain import SHUTTING_DOWN, DrainLayer, RunningAnswers
 from atomesh.mesh.gateway.explain_routes import EXPLAIN_PREFIX, ExplainRoute
 from atomesh.mesh.gateway.http_server import HttpServer
+from atomesh.mesh.gateway.index_reading import read_index
 from atomesh.mesh.gateway.observability import Observability
 from atomesh.mesh.gateway.profile_routes import PROFILE_PATHS, ProfileRoutes
 from atomesh.mesh.gateway.rebalancer import REBALANCE_PATH, Mode, Rebalancer
@@ -38,6 +39,7 @@ from atomesh.mesh.gateway.served_models import ServedModels, TextSide
 from atomesh.mesh.gateway.text_models import RelayedService
 from atomesh.mesh.gateway.text_relay import TextRelay
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
+from atomesh.observability.kv_index_collector import KVIndexCollector
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
 from atomesh.observability.placement_metrics import PlacementMetrics
 from atomesh.protocol.registration import PATH as REGISTRATION_PATH
@@ -219,6 +221,7 @@ class Gateway:
             middleware=layers,
             collectors=[
                 MeshCollector(self._read),
+                KVIndexCollector(lambda: read_index(self._shared.knowledge.index, self.registry)),
                 self._access.collector(),
                 self._rebalancer,
                 *self._errors.collectors,
