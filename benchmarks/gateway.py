@@ -25,9 +25,9 @@ from gateway_peers import (
     Gateway,
     Start,
     atomesh,
+    child,
     make_routers,
     nginx,
-    on_core,
     router,
     router_versions,
     running,
@@ -50,7 +50,6 @@ ROUTERS_ENV = Path(__file__).parents[2] / "routers-env"
 OPENAI, VLLM, ATOM = (f"{OURS}, {kind}" for kind in ("openai", "vllm", "atom"))
 CONTESTANTS = (DIRECT, NGINX, *ROUTERS, OPENAI, VLLM, ATOM)
 SHORT = 2  # tokens of a stream that is sent for its first one alone
-STOP_S = 10.0
 
 
 class LoadProcess:
@@ -253,24 +252,6 @@ def mock_engine(plan: MockPlan, directory: Path, core: int) -> Iterator[int]:
 def load_process(core: int) -> Iterator[LoadProcess]:
     with child("gateway_load.py", core) as process:
         yield LoadProcess(process)
-
-
-@contextmanager
-def child(script: str, core: int, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Ends when its input does."""
-    words = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
-    with on_core(core):
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def versions(options: argparse.Namespace) -> dict[str, str]:

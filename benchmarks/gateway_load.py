@@ -5,6 +5,7 @@ a line and answers each with a `LoadFound`.
 """
 
 import asyncio
+import re
 import sys
 from time import perf_counter
 from typing import cast
@@ -14,8 +15,9 @@ import uvloop
 
 DONE = b"data: [DONE]"
 LAST_CHUNK = b"0\r\n\r\n"
-SAYS_TEXT = b'"content":"'
+LONGEST_END = 64  # from the last frame on
 PATIENCE_S = 60.0
+_SOME_TEXT = re.compile(rb'"content":"[^"]')
 
 
 class LoadPlan(msgspec.Struct, frozen=True):
@@ -50,14 +52,8 @@ class Client(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[bytes] | None = None
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._whole_size: int | None = None
-        self._is_stream = False
-        self._tail = b""
-        self._is_done = False
-        self.first_text_at: float | None = None
+        self._asked: asyncio.Future[bytes] | None = None
+        self._forget()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -69,60 +65,58 @@ class Client(asyncio.Protocol):
     async def ask(self, request: bytes) -> bytes:
         """The answer as it came. Raises ConnectionError when it breaks off."""
         assert self._transport is not None
-        self._parts, self._size, self._whole_size = [], 0, None
-        self._is_stream, self._is_done, self._tail, self.first_text_at = False, False, b"", None
-        self._answer = asyncio.get_running_loop().create_future()
+        self._forget()
+        self._asked = asyncio.get_running_loop().create_future()
         self._transport.write(request)
-        return await self._answer
+        return await self._asked
 
     def data_received(self, data: bytes) -> None:
-        if self._size == 0:
-            self._read_head(data)
-        self._parts.append(data)
-        self._size += len(data)
-        if self.first_text_at is None and self._has_text(data):
+        self._answer += data
+        if not self._has_head and not self._read_head():
+            return
+        if self.first_text_at is None and self._is_stream and self._has_text():
             self.first_text_at = perf_counter()
-        if self._is_whole(data):
-            self._finish()
+        if self._is_whole() and self._asked is not None and not self._asked.done():
+            self._asked.set_result(bytes(self._answer))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionResetError(f"broke off after {self._size} bytes"))
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_exception(ConnectionResetError(f"broke off after {len(self._answer)} bytes"))
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
-    def _read_head(self, data: bytes) -> None:
-        head, _, _ = data.partition(b"\r\n\r\n")
-        lower = head.lower()
-        self._is_stream = b"text/event-stream" in lower
-        _, found, value = lower.partition(b"\r\ncontent-length:")
-        if found:
-            self._whole_size = len(head) + 4 + int(value.split(b"\r\n", 1)[0])
+    def _forget(self) -> None:
+        self._answer = bytearray()
+        self._has_head = False
+        self._is_stream = False
+        self._whole_size: int | None = None
+        self.first_text_at: float | None = None
 
-    def _has_text(self, data: bytes) -> bool:
-        """A chunk with the role alone has an empty text."""
-        if not self._is_stream:
+    def _read_head(self) -> bool:
+        """False while it is not all there."""
+        end = self._answer.find(b"\r\n\r\n")
+        if end < 0:
             return False
-        place = data.find(SAYS_TEXT)
-        while place >= 0:
-            if data[place + len(SAYS_TEXT) : place + len(SAYS_TEXT) + 1] != b'"':
-                return True
-            place = data.find(SAYS_TEXT, place + 1)
-        return False
+        head = bytes(self._answer[: end + 2]).lower()
+        self._has_head = True
+        self._is_stream = b"text/event-stream" in head
+        _, found, value = head.partition(b"\r\ncontent-length:")
+        if found:
+            self._whole_size = end + 4 + int(value.split(b"\r\n", 1)[0])
+        return True
 
-    def _is_whole(self, data: bytes) -> bool:
+    def _has_text(self) -> bool:
+        """A chunk with the role alone has an empty text."""
+        return _SOME_TEXT.search(self._answer) is not None
+
+    def _is_whole(self) -> bool:
         if self._whole_size is not None:
-            return self._size >= self._whole_size
-        end = (self._tail + data)[-64:]
-        self._tail = end
-        self._is_done = self._is_done or not self._is_stream or DONE in end
-        return self._is_done and end.endswith(LAST_CHUNK)
-
-    def _finish(self) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(b"".join(self._parts))
+            return len(self._answer) >= self._whole_size
+        if not self._answer.endswith(LAST_CHUNK):
+            return False
+        return not self._is_stream or DONE in self._answer[-LONGEST_END:]
 
 
 class Load:
@@ -134,7 +128,7 @@ class Load:
         self._durations: list[float] = []
         self._tokens = 0
         self._failed: dict[str, None] = {}
-        self._requests = [_request(plan.path, body.encode()) for body in plan.bodies]
+        self._requests = [request_bytes(plan.path, body.encode()) for body in plan.bodies]
 
     async def run(self) -> LoadFound:
         began = perf_counter()
@@ -176,10 +170,10 @@ class Load:
         self._durations.append(ended - began)
         if client.first_text_at is not None:
             self._ttfts.append(client.first_text_at - began)
-            self._tokens += answer.count(SAYS_TEXT) - answer.count(SAYS_TEXT + b'"')
+            self._tokens += len(_SOME_TEXT.findall(answer))
 
 
-def _request(path: str, body: bytes) -> bytes:
+def request_bytes(path: str, body: bytes) -> bytes:
     head = (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"

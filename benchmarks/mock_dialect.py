@@ -1,6 +1,7 @@
 """What a mock engine says: OpenAI's chat and completions, with vLLM's token ids where asked. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -31,6 +32,7 @@ class Asked(msgspec.Struct, frozen=True):
     stream: bool = False
     stream_options: _StreamOptions | None = None
     return_token_ids: bool = False
+    cache_salt: str = ""
 
     @property
     def wanted(self) -> int:
@@ -60,7 +62,10 @@ def word_ids(text: str) -> list[int]:
 def rendered(body: bytes) -> bytes:
     """What vLLM's render routes say of a request's prompt."""
     asked = asked_decoder.decode(body)
-    ids = asked.prompt if isinstance(asked.prompt, list) else word_ids(asked.text)
+    return rendered_ids(asked.prompt if isinstance(asked.prompt, list) else word_ids(asked.text))
+
+
+def rendered_ids(ids: list[int]) -> bytes:
     return _encode({"request_id": "rendered", "token_ids": ids or [0], "model": MODEL, "sampling_params": {}})
 
 
@@ -132,10 +137,24 @@ def _usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
     }
 
 
-def probed(path: str, started_at: float) -> tuple[bytes, str] | None:
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What /metrics says; `kv_usage` is a share."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float = 0.0
+    block_size: int = BLOCK_SIZE
+    num_blocks: int = NUM_BLOCKS
+
+
+IDLE = EngineState()
+
+
+def probed(path: str, started_at: float, state: EngineState = IDLE) -> tuple[bytes, str] | None:
     """The answer to what routers ask of an engine beside its work, and its content type; None for no such."""
     if path == "/metrics":
-        return _metrics(started_at), "text/plain; version=0.0.4"
+        return _metrics(started_at, state), "text/plain; version=0.0.4"
     document = _PROBED.get(path)
     return None if document is None else (_encode(document), "application/json")
 
@@ -153,13 +172,14 @@ _PROBED: dict[str, dict[str, Any]] = {
 }
 
 
-def _metrics(started_at: float) -> bytes:
+def _metrics(started_at: float, state: EngineState) -> bytes:
     label = f'{{engine="0",model_name="{MODEL}"}}'
+    config = f'{{block_size="{state.block_size}",engine="0",num_gpu_blocks="{state.num_blocks}"}}'
     lines = [
         f"process_start_time_seconds {started_at:.2f}",
-        f"vllm:num_requests_running{label} 0.0",
-        f"vllm:num_requests_waiting{label} 0.0",
-        f"vllm:kv_cache_usage_perc{label} 0.0",
-        f'vllm:cache_config_info{{block_size="{BLOCK_SIZE}",engine="0",num_gpu_blocks="{NUM_BLOCKS}"}} 1.0',
+        f"vllm:num_requests_running{label} {state.running:.1f}",
+        f"vllm:num_requests_waiting{label} {state.waiting:.1f}",
+        f"vllm:kv_cache_usage_perc{label} {state.kv_usage}",
+        f"vllm:cache_config_info{config} 1.0",
     ]
     return ("\n".join(lines) + "\n").encode()
