@@ -60,7 +60,7 @@ class EngineFlags:
     """Tokens in a KV block."""
     kv_memory: Annotated[int | None, SIZE] = None
     """Memory of the KV pool of each worker, such as 2GiB; by default the smaller of a quarter of the free
-    memory and 32 full contexts, at least one context."""
+    memory, which the workers that start together share, and 32 full contexts, at least one context."""
     scheduling_policy: SchedulingPolicy = "fcfs"
     """Which waiting request runs first: the oldest, or the one of the lowest priority number."""
     prefix_cache: bool = True
@@ -80,7 +80,7 @@ class EngineFlags:
                 f"{MAX_KV_LEASE_S} s, a day"
             )
 
-    def to_options(self, threads: int | None) -> EngineOptions:
+    def to_options(self, threads: int | None, memory_sharers: int = 1) -> EngineOptions:
         """Raises ConfigurationError for a value out of range."""
         return EngineOptions(
             dtype=self.dtype,
@@ -94,6 +94,7 @@ class EngineFlags:
             enable_prefix_cache=self.prefix_cache,
             enable_chunked_prefill=self.chunked_prefill,
             threads=threads,
+            memory_sharers=memory_sharers,
         )
 
 
@@ -113,7 +114,8 @@ class GatewayFlags:
     """Seconds that running answers get to finish after SIGTERM or Ctrl-C."""
     backend: tuple[str, ...] = ()
     """An engine that is not ours: URL,kind=vllm|sglang|openai, and where wanted ,role=prefill|decode|unified
-    ,model=FILES ,key-env=VARIABLE; repeat for several. docs/add-a-backend.md describes them."""
+    ,model=FILES ,key-env=VARIABLE ,events=tcp://HOST:PORT ,replay=tcp://HOST:PORT for what it publishes of
+    its KV cache; repeat for several. docs/add-a-backend.md describes them."""
     workers_file: Path | None = None
     """File with more workers, one address a line, looked at every second: who is added joins, who is taken
     out ends what it has and leaves; by default none."""

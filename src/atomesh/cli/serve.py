@@ -179,11 +179,11 @@ def _worker_words(flags: _Flags, seat: Seat, sockets: Path) -> list[str]:
 
 
 def _place(pools: Pools, seat: Seat, share: CoreShare) -> list[str]:
-    """A worker alone needs no cores of its own."""
+    """A worker alone needs no cores of its own, and has all memory to itself."""
     if pools.total == 1:
         return []
     yields = [f"--niceness={PREFILL_NICENESS}"] if seat.role == "prefill" else []
-    return [*(f"--cores={core}" for core in share), *yields]
+    return [*(f"--cores={core}" for core in share), f"--memory-sharers={pools.total}", *yields]
 
 
 def _socket(sockets: Path, seat: Seat) -> UnixAddress:

@@ -64,6 +64,7 @@ def worker(
     worker_id: str | None = None,
     cores: tuple[int, ...] = (),
     niceness: Annotated[int, Parameter(show=False)] = 0,
+    memory_sharers: Annotated[int, Parameter(show=False)] = 1,
     drain_timeout: float = 20.0,
     gateway: tuple[str, ...] = (),
     advertise: str | None = None,
@@ -120,7 +121,7 @@ def worker(
         faults=FaultPoints() if process.enable_faults else NoFaults(),
         publish=publish.address(),
     )
-    made = _build(model, served_model_name, spec, engine.to_options(threads))
+    made = _build(model, served_model_name, spec, engine.to_options(threads, memory_sharers))
     name = worker_id or str(address)
     description = _describe(made, name, spec.incarnation, role, engine, process.enable_faults)
     options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)

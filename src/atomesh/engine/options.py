@@ -25,6 +25,7 @@ _MOST = {
     "max_num_seqs": 2**31 - 1,
     "max_num_batched_tokens": 2**31 - 1,
     "kv_memory": 2**63 - 1,
+    "memory_sharers": 1024,
     "threads": 1024,
 }
 _MAY_BE_NONE = frozenset({"max_model_len", "kv_memory", "threads"})
@@ -35,7 +36,8 @@ class EngineOptions:
     """Lengths in tokens, memory in bytes. `cuda` also means AMD's GPUs, through ROCm's PyTorch.
 
     None: `max_model_len` follows from the model and the pool, `kv_memory` from the free memory, and `threads`
-    is PyTorch's choice. NumPy's scalars are taken for the ints and bools that they are. Raises
+    is PyTorch's choice. `memory_sharers` is how many engines, this one included, start on what memory is free
+    now: each takes its part of it. NumPy's scalars are taken for the ints and bools that they are. Raises
     ConfigurationError, which names the option, its value and its range.
     """
 
@@ -50,6 +52,7 @@ class EngineOptions:
     enable_prefix_cache: bool = True
     enable_chunked_prefill: bool = True
     threads: int | None = None
+    memory_sharers: int = 1
 
     def __post_init__(self) -> None:
         for name in (*_CHOICES, *_MOST):

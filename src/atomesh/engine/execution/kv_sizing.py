@@ -8,7 +8,7 @@ from atomesh.errors import ConfigurationError
 from atomesh.model_files.config import ModelConfig
 
 FULL_CONTEXTS = 32
-FREE_SHARE = 4  # by default a quarter of the free memory, for one context at most half
+FREE_SHARE = 4  # by default a quarter of one's part of the free memory, for one context at most half
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ def context_limit(config: ModelConfig) -> int:
 
 
 def size_kv_pool(options: EngineOptions, limit: int, bytes_per_block: int, free: int) -> KVSize:
-    """Sizes in bytes, `limit` in tokens.
+    """Sizes in bytes, `limit` in tokens; by default the pool is taken from one's part of what is `free`.
 
     An explicit context that does not fit is a ConfigurationError; one that comes from the model is shortened.
     """
     wanted = _wanted_context(options, limit)
     blocks_per_context = -(-wanted // options.block_size)
     num_blocks = (
-        _default_blocks(blocks_per_context, bytes_per_block, free)
+        _default_blocks(blocks_per_context, bytes_per_block, free // options.memory_sharers)
         if options.kv_memory is None
         else _asked_blocks(options.kv_memory, bytes_per_block, free)
     )
@@ -71,7 +71,7 @@ def _default_blocks(blocks_per_context: int, bytes_per_block: int, free: int) ->
     blocks = min(blocks, max(affordable, free // 2 // bytes_per_block))
     if blocks < 1:
         raise ConfigurationError(
-            f"{format_size(free)} of memory are free; half of that is less than a KV block, "
+            f"{format_size(free)} of memory are free for this worker; half of that is less than a KV block, "
             f"which takes {format_size(bytes_per_block)}: free some memory or serve a smaller model"
         )
     return blocks

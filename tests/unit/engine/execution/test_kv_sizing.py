@@ -49,6 +49,17 @@ def test_by_default_a_quarter_of_the_free_memory() -> None:
     assert size_kv_pool(OPTIONS, 1000, BLOCK, 400 * BLOCK) == KVSize(100, 1000)
 
 
+@pytest.mark.parametrize(("sharers", "blocks"), [(1, 400), (2, 200), (3, 133), (8, 50)])
+def test_those_who_start_together_share_what_is_free(sharers: int, blocks: int) -> None:
+    options = EngineOptions(memory_sharers=sharers)
+    assert size_kv_pool(options, 1000, BLOCK, 1600 * BLOCK) == KVSize(blocks, 1000)
+
+
+def test_an_asked_pool_is_each_ones_own() -> None:
+    options = EngineOptions(kv_memory=50 * BLOCK, memory_sharers=4)
+    assert size_kv_pool(options, 1000, BLOCK, 60 * BLOCK) == KVSize(50, 1000)
+
+
 def test_by_default_no_more_than_32_contexts() -> None:
     assert size_kv_pool(OPTIONS, 1000, BLOCK, 10**6 * BLOCK) == KVSize(32 * CONTEXT_BLOCKS, 1000)
 
