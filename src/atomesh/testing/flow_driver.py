@@ -89,9 +89,10 @@ class FlowDriver:
         self.waiting = None
         try:
             action = self.flow.send(event)
-            while not isinstance(action, Wait):
+            while (wait := _wait_in(action)) is None:
                 action = self.flow.send(self._carry_out(action))
-            self.waiting = action
+            self._carry_out(action)
+            self.waiting = wait
         except StopIteration:
             return
         except AtomeshError as error:
@@ -150,3 +151,9 @@ class FlowDriver:
             return placement
         lender = worker_snapshot(self.lender)
         return replace(placement, cached_tokens=32, fetch_from=lender, patience_s=0.5)
+
+
+def _wait_in(action: Action) -> Wait | None:
+    if isinstance(action, Emit):
+        return None if action.then is None else Wait(action.then)
+    return action if isinstance(action, Wait) else None

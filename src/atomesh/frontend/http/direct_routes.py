@@ -2,11 +2,19 @@
 
 from collections.abc import Mapping
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from atomesh.errors import AtomeshError
+from atomesh.frontend.http.error_answers import INTERNAL, error_response
+from atomesh.observability.request_record import record_of
 
 
 class DirectRoutes:
-    """ASGI layer: POST to one of `endpoints` goes to it, everything else inwards."""
+    """ASGI layer: POST to one of `endpoints` goes to it, everything else inwards.
+
+    An error that an endpoint raises before its response has begun is answered here, so that the layers around
+    see the answer; what is no AtomeshError is raised on as well.
+    """
 
     def __init__(self, app: ASGIApp, endpoints: Mapping[str, ASGIApp]) -> None:
         self._app = app
@@ -14,5 +22,24 @@ class DirectRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
-        app = self._endpoints.get(scope["path"], self._app) if is_post else self._app
-        await app(scope, receive, send)
+        endpoint = self._endpoints.get(scope["path"]) if is_post else None
+        if endpoint is None:
+            await self._app(scope, receive, send)
+            return
+        is_started = False
+
+        async def noting_start(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
+            await send(message)
+
+        try:
+            await endpoint(scope, receive, noting_start)
+        except Exception as error:
+            is_ours = isinstance(error, AtomeshError)
+            answer = error if isinstance(error, AtomeshError) else AtomeshError(INTERNAL)
+            record_of(scope).error_type = answer.type
+            if not is_started:
+                await error_response(answer)(scope, receive, send)
+            if is_started or not is_ours:
+                raise

@@ -63,14 +63,14 @@ class ChunkWriter:
         self._start = b"data: " + encode_json(head.fields())[:-1] + b',"choices":['
         self._end = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
 
-    def frame(self, choice: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> bytes:
-        """One chunk with one choice; `extra` are further top-level fields."""
+    def frame(self, choice: bytes, extra: Mapping[str, Any] | None = None) -> bytes:
+        """One chunk with one choice, which is JSON; `extra` are further top-level fields."""
         tail = self._end
         if self._continuous_usage:
             tail = b'],"usage":' + encode_json(total_usage(self._generations)) + b"}\n\n"
         if extra:
             tail = b"]," + encode_json(extra)[1:-1] + tail[1:]
-        return self._start + encode_json(choice) + tail
+        return self._start + choice + tail
 
     def last_frame(self, extra: Mapping[str, Any]) -> bytes:
         """A chunk without choices, where the client asked for one: with the usage, or with `extra`."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces
+from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.logprobs import chat_logprobs, prompt_logprobs, token_names
 from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter, total_usage
 from atomesh.frontend.openai.chat_request import ChatRequest
@@ -11,6 +12,9 @@ from atomesh.frontend.openai.renderer import WholeChoice
 from atomesh.frontend.openai.sampling_fields import make_chunk_writer
 from atomesh.frontend.text.tokenizer import Tokenizer
 from atomesh.protocol.generation import TokenLogprobs
+
+# What nearly every chunk is: some text of a choice, and nothing else.
+_PLAIN = b'{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}'
 
 
 class ChatRenderer:
@@ -28,7 +32,7 @@ class ChatRenderer:
         self._says_every_token = self._wants_logprobs or self._wants_ids
 
     def frames(self, step: StepPieces) -> bytes:
-        return b"".join(self._frame(piece) for piece in step.pieces if self._says_something(piece))
+        return b"".join([self._frame(piece) for piece in step.pieces if self._says_something(piece)])
 
     def last_frames(self, extra: Mapping[str, Any]) -> bytes:
         return self._chunks.last_frame(extra)
@@ -37,6 +41,11 @@ class ChatRenderer:
         return bool(piece.text or piece.is_first or piece.finish_reason or self._says_every_token)
 
     def _frame(self, piece: ChoicePiece) -> bytes:
+        if piece.is_first or piece.finish_reason is not None or self._says_every_token:
+            return self._rich_frame(piece)
+        return self._chunks.frame(_PLAIN % (piece.choice, encode_json(piece.text)))
+
+    def _rich_frame(self, piece: ChoicePiece) -> bytes:
         delta: dict[str, Any] = {"content": piece.text}
         if piece.is_first:
             delta = {"role": "assistant", "content": piece.text}
@@ -49,12 +58,12 @@ class ChatRenderer:
         if piece.finish_reason is not None:
             choice["stop_reason"] = piece.stop_reason
         if not self._wants_ids:
-            return self._chunks.frame(choice)
+            return self._chunks.frame(encode_json(choice))
         choice["token_ids"] = piece.token_ids
         prompt_ids = (
             {"prompt_token_ids": self._generation.request.prompt_token_ids} if piece.is_first else None
         )
-        return self._chunks.frame(choice, prompt_ids)
+        return self._chunks.frame(encode_json(choice), prompt_ids)
 
     def whole(self, choices: Sequence[Sequence[WholeChoice]]) -> dict[str, Any]:
         body = self._head.fields()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces
+from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.logprobs import (
     CompletionLogprobs,
     CompletionLogprobsWriter,
@@ -55,7 +56,7 @@ class CompletionRenderer:
 
     def frames(self, step: StepPieces) -> bytes:
         return b"".join(
-            self._frame(step.prompt, piece) for piece in step.pieces if self._says_something(piece)
+            [self._frame(step.prompt, piece) for piece in step.pieces if self._says_something(piece)]
         )
 
     def last_frames(self, extra: Mapping[str, Any]) -> bytes:
@@ -79,7 +80,7 @@ class CompletionRenderer:
             choice["token_ids"] = piece.token_ids
             if piece.is_first:
                 choice["prompt_token_ids"] = self._generations[prompt].request.prompt_token_ids
-        return self._chunks.frame(choice)
+        return self._chunks.frame(encode_json(choice))
 
     def whole(self, choices: Sequence[Sequence[WholeChoice]]) -> dict[str, Any]:
         body = self._head.fields()

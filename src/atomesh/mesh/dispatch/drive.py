@@ -60,6 +60,8 @@ class Drive:
                     case Emit():
                         self._decider.saw(self._account, action.deltas)
                         yield action.deltas
+                        if action.then is not None:
+                            event = await self._legs.next(action.then, None)
                     case Place() | PlaceRest():
                         self._count(action)
                         event = await self._find(action)

@@ -43,7 +43,14 @@ from atomesh.mesh.request_flow.steps import (
     SendLeg,
     Wait,
 )
-from atomesh.protocol.generation import DecodeLeg, GenerationRequest, PrefillLeg, PrefixFetch, ServingPath
+from atomesh.protocol.generation import (
+    DecodeLeg,
+    GenerationRequest,
+    PrefillLeg,
+    PrefixFetch,
+    ServingPath,
+    TokenDelta,
+)
 from atomesh.protocol.ticket import Ticket
 
 
@@ -205,20 +212,29 @@ def _wait(leg: SendLeg, source: SendLeg | None = None) -> Flow[Arrived | LegFail
 
 def _stream(answer: Answer, leg: SendLeg, path: ServingPath) -> Flow[LegFailed | None]:
     """Until the answer is over or the leg fails: what every token passes through."""
-    wait = Wait(leg)
-    while not answer.is_over:
-        event = yield wait
-        if not isinstance(event, Arrived):
-            return _failure(event)
-        yield from _emit(answer, event, path, leg)
-    return None
+    if answer.is_over:
+        return None
+    event = yield Wait(leg)
+    while isinstance(event, Arrived):
+        deltas = answer.take(event.deltas, path)
+        if answer.is_over:
+            yield from _emit_last(deltas, leg)
+            return None
+        event = yield Emit(deltas, leg)
+    return _failure(event)
 
 
 def _emit(answer: Answer, arrived: Arrived, path: ServingPath, leg: SendLeg) -> Flow[None]:
-    """The leg is let go before the client has the end of the answer: who has that listens no more."""
     deltas = answer.take(arrived.deltas, path)
     if answer.is_over:
-        yield Release(leg)
+        yield from _emit_last(deltas, leg)
+    else:
+        yield Emit(deltas)
+
+
+def _emit_last(deltas: list[TokenDelta], leg: SendLeg) -> Flow[None]:
+    """The leg is let go before the client has the end of the answer: who has that listens no more."""
+    yield Release(leg)
     yield Emit(deltas)
 
 

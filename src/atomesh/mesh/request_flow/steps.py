@@ -7,7 +7,7 @@
     MintFetch      Minted
     SendLeg        None: the leg is on its way, and is named by this very object from now on
     Wait           Arrived or LegFailed
-    Emit           None, once the client's side has taken it
+    Emit           None, once the client's side has taken it; with `then`, as Wait for that leg after it
     Release        None: the worker has nothing left to do for the leg
     Abort          None: the worker is told to forget the leg
     Bar            None
@@ -89,6 +89,7 @@ class Wait:
 
 class Emit(msgspec.Struct, frozen=True):
     deltas: list[TokenDelta]
+    then: SendLeg | None = None
 
 
 @dataclass(frozen=True, slots=True)
