@@ -12,13 +12,15 @@ TRACE ?= ../shared/traces/conversation_trace.jsonl
 ARGS ?=
 # Virtual environment with vLLM for make vllm; made if missing, several GB.
 VLLM_ENV ?= ../vllm-env
+# Virtual environment with sglang-router and vllm-router for make bench-gateway; made if missing.
+ROUTERS_ENV ?= ../routers-env
 
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 TESTING := .venv/.testing
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: serve test setup lint format soak bench vllm clean
+.PHONY: serve test setup lint format soak bench bench-gateway vllm clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -36,7 +38,15 @@ bench: $(TESTING)
 	$(BIN)/python benchmarks/engine.py $(or $(MODEL),smollm2-135m-instruct) --write docs/results.md
 	$(BIN)/python benchmarks/kv_transfer.py --write docs/results.md
 	$(BIN)/python benchmarks/interference.py --write docs/results.md
+	$(BIN)/python benchmarks/kv_index.py --write docs/results.md
+	$(BIN)/python benchmarks/placement_decision.py --write docs/results.md
 	$(BIN)/python benchmarks/placement.py --trace $(TRACE) --processes 2 --write docs/results.md
+	$(BIN)/python benchmarks/placement_robustness.py --trace $(TRACE) --processes 2 --write docs/results.md
+	$(BIN)/python benchmarks/placement_live.py --trace $(TRACE) --write docs/results.md
+
+bench-gateway: $(TESTING)
+	$(BIN)/python benchmarks/gateway.py --routers $(ROUTERS_ENV) $(ARGS) --write docs/results.md
+	$(BIN)/python benchmarks/routing.py --routers $(ROUTERS_ENV) --trace $(TRACE) --write docs/results.md
 
 vllm: $(TESTING)
 	$(BIN)/python tools/vllm_live.py --environment $(VLLM_ENV) $(ARGS)

@@ -97,7 +97,8 @@ class Pricing:
     def _among(self, prefills: Sequence[Seat], decodes: Sequence[Seat]) -> Found:
         first = [self._for_prefill(seat) for seat in self._prefill.nominate(prefills, self._case)]
         whole = [self._whole(one) for one in first if self._may_be_whole(one.seat)]
-        if whole and self._prefill.stays_whole:
+        can_send = any(one.seat.worker.kv_plane is not None for one in first)
+        if (whole and self._prefill.stays_whole) or not can_send:
             return Found(_sorted(whole))
         second = [self._for_decode(seat) for seat in self._decode.nominate(decodes, self._case)]
         apart = list(self._pairs(_cheapest(first), _cheapest(second)))

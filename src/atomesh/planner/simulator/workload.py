@@ -17,6 +17,10 @@ class Arrival:
     num_tokens: int
     block_ids: tuple[int, ...]
 
+    def at(self, at_s: float) -> "Arrival":
+        """The same at another time."""
+        return Arrival(at_s, self.num_tokens, self.block_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -41,7 +45,7 @@ class Workload:
     def at_load(self, load: float, costs: StepCosts, num_workers: int) -> "Workload":
         """The same requests, faster or slower; 1.0 saturates `num_workers` workers without any cache."""
         scale = self.load(costs, num_workers) / load
-        return replace(self, arrivals=tuple(replace(a, at_s=a.at_s * scale) for a in self.arrivals))
+        return replace(self, arrivals=tuple(a.at(a.at_s * scale) for a in self.arrivals))
 
 
 def make_workload(arrivals: Iterable[Arrival], block_size: int, rng: Random) -> Workload:
@@ -59,7 +63,7 @@ def make_workload(arrivals: Iterable[Arrival], block_size: int, rng: Random) -> 
     times = spread([arrival.at_s for arrival in ordered], rng)
     if not times or times[-1] <= 0:
         raise ConfigurationError("the traffic takes no time; give at least two arrivals at different times")
-    moved = [replace(arrival, at_s=time) for arrival, time in zip(ordered, times, strict=True)]
+    moved = [arrival.at(time) for arrival, time in zip(ordered, times, strict=True)]
     return Workload(tuple(moved), block_size)
 
 
