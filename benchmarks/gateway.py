@@ -126,6 +126,7 @@ def measure(options: argparse.Namespace) -> Report:
         machine=str(describe_machine()),
         model=model.name,
         rounds=options.rounds,
+        is_pinned=not options.unpinned,
         tokens=options.tokens,
         step_s=options.step_s,
         router_policy=options.router_policy,
@@ -135,17 +136,17 @@ def measure(options: argparse.Namespace) -> Report:
 
 
 def measure_all(plan: MockPlan, bodies: Bodies, options: argparse.Namespace) -> list[GatewayFound]:
-    cores = usable_cores()
+    front, back = cores_for(options.unpinned)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         plan = msgspec.structs.replace(plan, socket=str(directory / "plane"))
-        mock_port = stack.enter_context(mock_engine(plan, directory, cores[-1]))
-        load = stack.enter_context(load_process(cores[-1]))
+        mock_port = stack.enter_context(mock_engine(plan, directory, back))
+        load = stack.enter_context(load_process(back))
         gateways = []
         for start in starts(plan, mock_port, directory, options):
             note(f"starting {start.name}")
             log = directory / f"{start.name}.log"
-            gateways.append(stack.enter_context(running(start, cores[0], log)))
+            gateways.append(stack.enter_context(running(start, front, log)))
         if DIRECT in options.contestants:
             gateways.insert(0, Gateway(DIRECT, mock_port))
         bench = Bench(load, bodies, options)
@@ -158,6 +159,12 @@ def measure_all(plan: MockPlan, bodies: Bodies, options: argparse.Namespace) -> 
         for gateway in gateways:
             found[gateway.name].memory_bytes = gateway.memory_bytes()
     return list(found.values())
+
+
+def cores_for(unpinned: bool) -> tuple[set[int], set[int]]:
+    """The gateways', and the engine's and the load's."""
+    cores = usable_cores()
+    return (set(cores), set(cores)) if unpinned else ({cores[0]}, {cores[-1]})
 
 
 def check_answers(bench: Bench, gateways: Sequence[Gateway]) -> None:
@@ -236,11 +243,11 @@ def starts(plan: MockPlan, mock_port: int, directory: Path, options: argparse.Na
 
 
 @contextmanager
-def mock_engine(plan: MockPlan, directory: Path, core: int) -> Iterator[int]:
+def mock_engine(plan: MockPlan, directory: Path, cores: set[int]) -> Iterator[int]:
     """The port at which it speaks HTTP."""
     file = directory / "plan.json"
     file.write_bytes(msgspec.json.encode(plan))
-    with child("gateway_mock.py", core, str(file)) as process:
+    with child("gateway_mock.py", cores, str(file)) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
@@ -249,8 +256,8 @@ def mock_engine(plan: MockPlan, directory: Path, core: int) -> Iterator[int]:
 
 
 @contextmanager
-def load_process(core: int) -> Iterator[LoadProcess]:
-    with child("gateway_load.py", core) as process:
+def load_process(cores: set[int]) -> Iterator[LoadProcess]:
+    with child("gateway_load.py", cores) as process:
         yield LoadProcess(process)
 
 
@@ -296,6 +303,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--step-s", type=float, default=0.01, help="between two tokens")
     parser.add_argument("--prompts", type=int, default=128, help="different ones")
     parser.add_argument("--prompt-words", type=int, default=200)
+    parser.add_argument("--unpinned", action="store_true", help="every process may use every core")
     parser.add_argument("--quick", action="store_true", help="one round, up to 32 streams, fewer requests")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the result into this page")

@@ -71,9 +71,9 @@ def _resident(pid: int) -> int:
 
 
 @contextmanager
-def running(start: Start, core: int, log: Path) -> Iterator[Gateway]:
-    """On one core, until the end of the block. Raises RuntimeError with its last words if it is not ready."""
-    with log.open("wb") as output, on_core(core):
+def running(start: Start, cores: set[int], log: Path) -> Iterator[Gateway]:
+    """On these cores, until the end of the block. Raises RuntimeError with its last words if it is not ready."""
+    with log.open("wb") as output, on_cores(cores):
         process = subprocess.Popen(
             start.words, env={**os.environ, **start.environment}, stdout=output, stderr=subprocess.STDOUT
         )
@@ -93,13 +93,13 @@ def running(start: Start, core: int, log: Path) -> Iterator[Gateway]:
 
 
 @contextmanager
-def on_core(core: int) -> Iterator[None]:
-    """What is started within the block runs on this core alone, where the system can see to that."""
+def on_cores(cores: set[int]) -> Iterator[None]:
+    """What is started within the block runs on these cores alone, where the system can see to that."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
@@ -107,10 +107,10 @@ def on_core(core: int) -> Iterator[None]:
 
 
 @contextmanager
-def child(script: str, core: int, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+def child(script: str, cores: set[int], *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Ends when its input does."""
     words = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
-    with on_core(core):
+    with on_cores(cores):
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield process

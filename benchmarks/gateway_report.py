@@ -48,6 +48,7 @@ class Setting:
     machine: str
     model: str
     rounds: int
+    is_pinned: bool
     tokens: int
     step_s: float
     router_policy: str
@@ -93,12 +94,14 @@ class Report:
     def _preface(self) -> str:
         setting = self.setting
         others = ", ".join(f"{name} {version}" for name, version in setting.versions.items())
+        place = "every process may use every core"
+        if setting.is_pinned:
+            place = "each gateway on the same one core, the engine and the load on the other"
         return (
             f"Commit {setting.commit}; {setting.machine}. Every gateway before the same mock engine, which "
             f"sends the first token at once and each further one {setting.step_s * 1e3:g} ms later, "
             f"{setting.tokens} in all, to all its streams in the same step. Chats of "
-            f"{self.text.prompt_tokens} tokens, HTTP/1.1 connections kept open; each gateway on the same one "
-            "core, the engine and the load on the other. CPU is the kernel's count for the gateway's "
+            f"{self.text.prompt_tokens} tokens, HTTP/1.1 connections kept open; {place}. CPU is the kernel's count for the gateway's "
             f"processes over the load, divided by the requests: medians of {setting.rounds} rounds, the "
             "gateways taking turns. The TTFT is the client's, of all rounds together, less that of the same "
             f"load sent directly. Others: {others or 'none'}; the routers with `{setting.router_policy}`. "

@@ -134,13 +134,13 @@ def measure_all(plan: RoutingPlan, chats: Sequence[Chat], options: argparse.Name
     cores = usable_cores()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        engines = stack.enter_context(mock_engines(plan, directory, cores[-1]))
-        load = stack.enter_context(child("routing_load.py", cores[-1]))
+        engines = stack.enter_context(mock_engines(plan, directory, {cores[-1]}))
+        load = stack.enter_context(child("routing_load.py", {cores[-1]}))
         found = []
         for place, name in enumerate(options.contestants):
             start = CONTESTANTS[name](engines, options, directory / str(place))
             note(name)
-            with running(start, cores[0], directory / f"{place}.log") as gateway:
+            with running(start, {cores[0]}, directory / f"{place}.log") as gateway:
                 time.sleep(SETTLE_S)
                 engines.forget()
                 before = gateway.cpu_s()
@@ -169,10 +169,10 @@ def send(load: "subprocess.Popen[bytes]", port: int, chats: Sequence[Chat]) -> L
 
 
 @contextmanager
-def mock_engines(plan: RoutingPlan, directory: Path, core: int) -> Iterator[Engines]:
+def mock_engines(plan: RoutingPlan, directory: Path, cores: set[int]) -> Iterator[Engines]:
     file = directory / "plan.json"
     file.write_bytes(msgspec.json.encode(plan))
-    with child("routing_mock.py", core, str(file)) as process:
+    with child("routing_mock.py", cores, str(file)) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:

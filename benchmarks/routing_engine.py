@@ -84,6 +84,11 @@ class SimulatedEngine(Generic[B]):
         return int(self._current is not None)
 
     @property
+    def num_used_blocks(self) -> int:
+        """Of the prompt that is worked on; what is only cached is free to take."""
+        return 0 if self._current is None else len(self._current.chain)
+
+    @property
     def num_waiting(self) -> int:
         return len(self._waiting)
 

@@ -77,7 +77,7 @@ class MockWorker:
         self._answers: list[HttpAnswer] = []
 
     def state(self) -> EngineState:
-        used = len(self._engine.cache) / self._plan.num_blocks
+        used = self._engine.num_used_blocks / self._plan.num_blocks
         plan = self._plan
         return EngineState(
             self._engine.num_running, self._engine.num_waiting, used, plan.block_size, plan.num_blocks

@@ -10,7 +10,7 @@ from gateway_peers import Gateway, process_cpu_s
 from gateway_report import GatewayFound, LevelFound, Report, Setting
 from gateway_text import TextCost
 
-SETTING = Setting("0123456789", "a machine", "tiny", 3, 100, 0.01, "cache_aware", {"nginx": "1.22"})
+SETTING = Setting("0123456789", "a machine", "tiny", 3, True, 100, 0.01, "cache_aware", {"nginx": "1.22"})
 
 
 def found(name: str, scale: float, ttft_s: float) -> GatewayFound:

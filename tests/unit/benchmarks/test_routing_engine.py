@@ -42,9 +42,10 @@ def test_one_prompt_at_a_time_takes_its_uncached_tokens() -> None:
     engine.arrive(Job(arrived_at=11.0, num_tokens=14, chain="abc"))
 
     assert engine.begin() == 4.5
-    assert (engine.num_running, engine.num_waiting) == (1, 1)
+    assert (engine.num_running, engine.num_waiting, engine.num_used_blocks) == (1, 1, 2)
     assert engine.begin() is None
     assert engine.finish(14.5) == Change(["a", "b"], [])
+    assert engine.num_used_blocks == 0
 
     assert engine.begin() == 3.0
     engine.finish(17.5)
