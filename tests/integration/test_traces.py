@@ -12,7 +12,7 @@ import pytest
 from atomesh.errors import ConfigurationError
 from atomesh.mesh.gateway.app import GatewayOptions
 from atomesh.mesh.gateway.observability import Observability
-from atomesh.observability.tracing import open_tracing
+from atomesh.observability.open_tracing import open_tracing
 from atomesh.protocol.generation import Timings
 from atomesh.testing.gateway_server import GatewayServer, gateway_server
 from atomesh.testing.puppet_worker import PuppetWorker, serving

@@ -35,7 +35,7 @@ from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.mesh.placement.policies.rules import parse_policies
 from atomesh.mesh.request_flow.flow import FlowRules
 from atomesh.model_files.checkpoint import open_checkpoint
-from atomesh.observability.tracing import open_tracing
+from atomesh.observability.open_tracing import open_tracing
 from atomesh.protocol.address import TcpAddress, parse_address
 from atomesh.protocol.worker import ModelDescription
 

@@ -10,7 +10,7 @@ from atomesh.clock import MonotonicClock
 from atomesh.mesh.backends.backend import WorkerBackend
 from atomesh.mesh.backends.context import BackendContext, LocalModel
 from atomesh.mesh.backends.hand_offs import HandOffs
-from atomesh.mesh.backends.kinds import make_backend
+from atomesh.mesh.backends.make_backend import make_backend
 from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.backends.text_servers import TextServers

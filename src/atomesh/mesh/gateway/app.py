@@ -16,7 +16,7 @@ from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.token_service import TokenService
 from atomesh.mesh.backends.atom import AtomBackend
 from atomesh.mesh.backends.context import BackendContext, LocalModel
-from atomesh.mesh.backends.kinds import make_backend
+from atomesh.mesh.backends.make_backend import make_backend
 from atomesh.mesh.backends.pool import BackendPool
 from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.backends.text_servers import TextServers
