@@ -72,7 +72,7 @@ def _resident(pid: int) -> int:
 
 @contextmanager
 def running(start: Start, cores: set[int], log: Path) -> Iterator[Gateway]:
-    """On these cores, until the end of the block. Raises RuntimeError with its last words if it is not ready."""
+    """On these cores, until the end of the block. RuntimeError with its last words if it is not ready."""
     with log.open("wb") as output, on_cores(cores):
         process = subprocess.Popen(
             start.words, env={**os.environ, **start.environment}, stdout=output, stderr=subprocess.STDOUT
