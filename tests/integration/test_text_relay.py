@@ -229,6 +229,7 @@ def test_a_server_that_is_gone_is_left_out_and_found_again() -> None:
                 await other.__aexit__()
                 last = await gateway.ask("POST", "/v1/completions", {"prompt": "x"})
                 assert (last.status, last.headers["retry-after"]) == (503, "2")
+                await gateway.until(503)
                 assert (await gateway.ask("GET", "/health")).status == 503
 
     asyncio.run(test())

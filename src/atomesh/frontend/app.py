@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -35,18 +34,17 @@ def create_app(
     *,
     routes: Sequence[BaseRoute] = (),
     middleware: Sequence[Middleware] = (),
-    collectors: Sequence[Collector] = (),
+    metrics: FrontendMetrics | None = None,
     clock: Clock | None = None,
 ) -> ASGIApp:
     """`models` is asked on every request and must be quick; while it gives none, requests get a 503.
 
     `routes` come before our own; `middleware`, outermost first, lies around all routes. An AtomeshError
-    raised in either gets the answer that its class says. `collectors` add to GET /metrics.
+    raised in either gets the answer that its class says. GET /metrics shows `metrics` and what was registered
+    with them.
     """
     options = options or FrontendOptions()
-    frontend = _make_frontend(models, options, clock or MonotonicClock())
-    for collector in collectors:
-        frontend.metrics.registry.register(collector)
+    frontend = _make_frontend(models, options, metrics or FrontendMetrics(), clock or MonotonicClock())
     endpoints = _generation_endpoints(frontend)
     generating = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     all_routes = [*routes, *generating, *model_routes(frontend), *status_routes(frontend)]
@@ -74,14 +72,17 @@ def create_app(
 
 
 def _make_frontend(
-    models: Callable[[], Sequence[ServedModel]], options: FrontendOptions, clock: Clock
+    models: Callable[[], Sequence[ServedModel]],
+    options: FrontendOptions,
+    metrics: FrontendMetrics,
+    clock: Clock,
 ) -> Frontend:
     texts = TextPool(
         options.text_threads,
         max(options.max_text_characters, options.max_body_bytes),
         options.inline_characters,
     )
-    frontend = Frontend(models, options, FrontendMetrics(), texts, PromptBounds(), clock)
+    frontend = Frontend(models, options, metrics, texts, PromptBounds(), clock)
     frontend.metrics.registry.register(EngineCollector(frontend.read_engines))
     return frontend
 

@@ -75,12 +75,13 @@ def _request(operation: str, record: RequestRecord) -> dict[str, Attribute]:
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": PROVIDER,
     }
-    if record.model is None or record.asked is None:
+    if record.model is None:
+        return attributes
+    attributes |= {"gen_ai.request.model": record.model, "gen_ai.request.stream": record.is_streamed}
+    if record.asked is None:
         return attributes
     asked = record.asked
     attributes |= {
-        "gen_ai.request.model": record.model,
-        "gen_ai.request.stream": record.is_streamed,
         "gen_ai.request.max_tokens": asked.max_tokens,
         "gen_ai.request.temperature": asked.temperature,
         "gen_ai.request.top_p": asked.top_p,

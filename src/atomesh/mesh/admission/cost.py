@@ -97,6 +97,14 @@ class CostMeter:
             self._resident += count
         return cost
 
+    def settle(self, prompt_tokens: int, cached_tokens: int, output_tokens: int) -> float:
+        """What has come on top of the start, of one answer whose counts are only known in the end; negative
+        when less of the prompt was computed than was charged."""
+        tariff = self._tariff
+        prompt_s = tariff.prompt_s(prompt_tokens, cached_tokens) - self.start()
+        context = prompt_tokens + 0.5 * (output_tokens + 1)
+        return prompt_s + (tariff.output_token_s + tariff.context_s * context) * output_tokens
+
     def end(self, now: float) -> float:
         """The last of it."""
         return self._hold(now)

@@ -18,7 +18,7 @@ from atomesh.mesh.backends.http_client import HttpClient
 from atomesh.mesh.backends.leg_tasks import LegTasks
 from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.spec import BackendSpec
-from atomesh.mesh.backends.text_models import relay_texts
+from atomesh.mesh.backends.text_worker import TextWorker
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.backends.zmq_events import require_zmq
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
@@ -94,8 +94,7 @@ class HttpBackend(QuietBackend, ABC):
         try:
             await self._keep_in_touch()
         except NoTokensError:
-            self.context.registry.forget(self.address)
-            await relay_texts(self.spec, self.context, self.client)
+            await TextWorker(self.spec, self.context, self.client).run()
         finally:
             await self.client.close()
 

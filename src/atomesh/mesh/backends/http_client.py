@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import aiohttp
@@ -26,13 +26,25 @@ class StreamedAnswer:
     content_type: str
     _response: aiohttp.ClientResponse
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """As they arrive. Raises WorkerLostError when the body breaks off."""
+    async def read(self) -> bytes:
+        """All that has arrived, once something has; nothing at the end. Raises WorkerLostError when the body
+        breaks off."""
         try:
-            async for chunk in self._response.content.iter_any():
-                yield chunk
+            return await self._response.content.readany()
         except LOSSES:
             raise WorkerLostError from None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """As `read` gives them."""
+        while chunk := await self.read():
+            yield chunk
+
+    async def until_end(self, within_s: float) -> None:
+        """Pass over what is left of the body, which is little, so that its connection can be used again."""
+        with suppress(WorkerLostError, TimeoutError):
+            async with asyncio.timeout(within_s):
+                while await self.read():
+                    pass
 
     async def whole(self) -> bytes:
         """Raises WorkerLostError when the body breaks off, EngineError when it is too long."""

@@ -6,25 +6,26 @@ from atomesh.mesh.backends.context import BackendContext
 from atomesh.mesh.backends.http_client import HttpClient
 from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.spec import BackendSpec
-from atomesh.mesh.backends.text_models import relay_texts
+from atomesh.mesh.backends.text_worker import TextWorker
 from atomesh.protocol.generation import GenerationRequest, Leg
 from atomesh.protocol.worker import RoleWeights
 
 
 class OpenAIBackend(QuietBackend):
-    """Implements WorkerBackend, but is no worker: the registry does not know it."""
+    """Implements WorkerBackend but for legs: what it is asked goes past here, as text."""
 
     def __init__(self, spec: BackendSpec, context: BackendContext) -> None:
         self.address = spec.url
         self._spec = spec
         self._context = context
-        self._client = HttpClient(spec.url, spec.api_key)
+        context.registry.expect(spec.url)
 
     async def run(self) -> None:
+        client = HttpClient(self._spec.url, self._spec.api_key)
         try:
-            await relay_texts(self._spec, self._context, self._client)
+            await TextWorker(self._spec, self._context, client).run()
         finally:
-            await self._client.close()
+            await client.close()
 
     def submit(self, request: GenerationRequest, _leg: Leg | None) -> RequestStream:
         stream = RequestStream(request.n, lambda _: None)
@@ -32,7 +33,8 @@ class OpenAIBackend(QuietBackend):
         return stream
 
     def set_role(self, weights: RoleWeights) -> None:
-        """It has none."""
+        """All of them are the same to it but parked."""
+        self._context.registry.set_weights(self.address, weights)
 
     def fail_all(self, error: AtomeshError) -> None:
-        """Its answers end with the HTTP server."""
+        """Its answers are ended where they go past: TextServers.end_all."""

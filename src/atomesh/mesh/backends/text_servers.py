@@ -1,67 +1,65 @@
-"""The servers that take text and give text, by the models they serve."""
+"""The servers that take text and give text, by address: whom to ask, and how to end what they answer."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 
+from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.http_client import HttpClient
 
 
-@dataclass(frozen=True, slots=True)
-class TextModel:
-    """`id` is what its server calls it; `max_model_len` is 0 where the server does not say."""
-
-    name: str
-    id: str
-    max_model_len: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class TextServer:
-    """One server; `models` is empty while it does not answer."""
+    """`suspected` is set when an answer broke off: it is to be asked at once whether it is there."""
 
-    url: str
-    client: HttpClient
-    models: dict[str, TextModel] = field(default_factory=dict)
-    in_flight: int = 0
-    dispatched: int = 0
+    def __init__(self, client: HttpClient) -> None:
+        self.client = client
+        self.suspected = asyncio.Event()
+        self._running: set[asyncio.Timeout] = set()
+        self._ended_by: AtomeshError | None = None
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """While it answers one more request."""
-        self.in_flight += 1
-        self.dispatched += 1
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """Around one answer, which `end` cancels: its error is raised then."""
+        limit = asyncio.timeout(None)
+        self._running.add(limit)
         try:
-            yield
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired() or self._ended_by is None:
+                raise
+            raise self._ended_by from None
         finally:
-            self.in_flight -= 1
+            self._running.discard(limit)
+
+    def end(self, error: AtomeshError) -> None:
+        """Whatever it answers now."""
+        self._ended_by = error
+        while self._running:
+            self._running.pop().reschedule(asyncio.get_running_loop().time())
 
 
-class TextServers:
-    """`on_model` hears each model's name when it is first served."""
+class TextServers(Mapping[str, TextServer]):
+    """Those that are there, and those that may come back."""
 
-    def __init__(self, on_model: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self) -> None:
         self._servers: dict[str, TextServer] = {}
-        self._on_model = on_model
 
-    def join(self, server: TextServer) -> None:
-        self._servers[server.url] = server
+    def __getitem__(self, address: str) -> TextServer:
+        return self._servers[address]
 
-    def leave(self, server: TextServer) -> None:
-        self._servers.pop(server.url, None)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._servers)
 
-    def serves(self, server: TextServer, models: Iterable[TextModel]) -> None:
-        """From now on, these and no others."""
-        server.models = {model.name: model for model in models}
-        for name in server.models:
-            self._on_model(name)
+    def __len__(self) -> int:
+        return len(self._servers)
 
-    def of(self, model: str) -> Sequence[TextServer]:
-        """Those that serve it now, the least busy first; of equals the one that was sent the least."""
-        found = (server for server in self._servers.values() if model in server.models)
-        return sorted(found, key=lambda server: (server.in_flight, server.dispatched))
+    def join(self, address: str, server: TextServer) -> None:
+        self._servers[address] = server
 
-    def describe(self, model: str) -> TextModel | None:
-        """As the least of its servers serves it; None while there is none."""
-        models = [server.models[model] for server in self.of(model)]
-        return min(models, key=lambda one: one.max_model_len) if models else None
+    def leave(self, address: str) -> None:
+        self._servers.pop(address, None)
+
+    def end_all(self, error: AtomeshError) -> None:
+        for server in self._servers.values():
+            server.end(error)

@@ -10,7 +10,7 @@ from atomesh.mesh.admission.admission import DEFAULT_RULES, Admission, Dropped, 
 from atomesh.mesh.admission.cost import PRIOR_TARIFF, Tariff, tariff_of
 from atomesh.mesh.admission.fair_queue import Waiting
 from atomesh.mesh.admission.room import has_room, total_sequences
-from atomesh.mesh.cluster.registry import WorkerRegistry
+from atomesh.mesh.cluster.cluster import Cluster
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.costs import PRIOR_COSTS, Costs
 from atomesh.mesh.placement.placement import candidates
@@ -40,7 +40,7 @@ class AdmissionGate:
     """enqueue, then `await turn`, then `leave` in every case."""
 
     def __init__(
-        self, model: str, registry: WorkerRegistry, clock: Clock, options: GateOptions = DEFAULT_OPTIONS
+        self, model: str, registry: Cluster, clock: Clock, options: GateOptions = DEFAULT_OPTIONS
     ) -> None:
         self._model = model
         self._registry = registry

@@ -10,7 +10,7 @@ from msgspec.structs import replace as replaced
 
 from atomesh.clock import Clock
 from atomesh.errors import AtomeshError, ServiceUnavailableError
-from atomesh.mesh.cluster.registry import WorkerRegistry
+from atomesh.mesh.cluster.cluster import Cluster
 from atomesh.mesh.cluster.snapshot import ClusterSnapshot, WorkerSnapshot
 from atomesh.mesh.dispatch.explanations import Account
 from atomesh.mesh.dispatch.output_length import OutputLength
@@ -58,9 +58,7 @@ class MeshRules:
 class Placer:
     """For one model."""
 
-    def __init__(
-        self, model: str, registry: WorkerRegistry, clock: Clock, rules: MeshRules, shared: Shared
-    ) -> None:
+    def __init__(self, model: str, registry: Cluster, clock: Clock, rules: MeshRules, shared: Shared) -> None:
         self.outputs = OutputLength()
         self._is_closed = False
         self._model = model

@@ -1,7 +1,7 @@
 """What stands between clients and workers: the door, each tenant's account, and the line of each model."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prometheus_client.registry import Collector
 from starlette.middleware import Middleware
@@ -11,9 +11,13 @@ from atomesh.clock import Clock
 from atomesh.errors import ServiceUnavailableError
 from atomesh.frontend.token_service import TokenService
 from atomesh.mesh.admission.admission import QueueRules
+from atomesh.mesh.cluster.cluster import Cluster
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.admission import AdmissionGate, GateOptions
-from atomesh.mesh.dispatch.admitted_service import AdmittedService, Caller
+from atomesh.mesh.dispatch.admitted_service import AdmittedService
+from atomesh.mesh.dispatch.admitted_texts import AdmittedTexts
+from atomesh.mesh.dispatch.text_dispatcher import TextDispatcher
+from atomesh.mesh.dispatch.visit import Caller
 from atomesh.mesh.gateway.tenant_guard import Models, TenantGuard
 from atomesh.mesh.gateway.tenant_routes import TENANTS_PATH, TenantRoute
 from atomesh.mesh.gateway.tenant_source import TenantOptions, TenantSource
@@ -47,14 +51,30 @@ class Access:
         costs: Callable[[], Costs],
     ) -> AdmittedService:
         """`inner` behind the model's line; where keys are needed, for none but whom the guard names."""
+        options = replace(self._gate_options(), predict_ttft=predict_ttft, costs=costs)
+        gate = self._gate(model, self._registry, options)
+        return AdmittedService(inner, gate, self._clock, self._anybody())
+
+    def texts(self, inner: TextDispatcher) -> AdmittedTexts:
+        """As `service`, of servers of whose speed nobody knows anything."""
+        gate = self._gate(inner.model, inner.cluster, self._gate_options())
+        return AdmittedTexts(inner, gate, self._clock, self._anybody())
+
+    def _gate(self, model: str, cluster: Cluster, options: GateOptions) -> AdmissionGate:
+        gate = self._gates[model] = AdmissionGate(model, cluster, self._clock, options)
+        return gate
+
+    def _gate_options(self) -> GateOptions:
         directory = self._source.directory
-        options = GateOptions(self._options.queue, lambda: directory.are_several, predict_ttft, costs)
-        gate = self._gates[model] = AdmissionGate(model, self._registry, self._clock, options)
-        caller = None
-        if not directory.needs_key:
-            seat = directory.seat_of(None)
-            caller = Caller(seat.tenant, seat.limits)
-        return AdmittedService(inner, gate, self._clock, caller)
+        return GateOptions(self._options.queue, lambda: directory.are_several)
+
+    def _anybody(self) -> Caller | None:
+        """Whoever comes without a key, where none is needed."""
+        directory = self._source.directory
+        if directory.needs_key:
+            return None
+        seat = directory.seat_of(None)
+        return Caller(seat.tenant, seat.limits)
 
     def guard(self, models: Models, open_paths: Iterable[str], open_prefixes: Iterable[str]) -> Middleware:
         """The layer around all routes; the open ones, of which ours is one, guard themselves."""

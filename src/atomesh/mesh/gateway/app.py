@@ -11,6 +11,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
 from atomesh.clock import Clock
+from atomesh.errors import ServiceUnavailableError
 from atomesh.frontend.app import create_app
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.token_service import TokenService
@@ -23,6 +24,7 @@ from atomesh.mesh.backends.text_servers import TextServers
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.dispatcher import DEFAULT_RULES, Dispatcher, DispatchRules
 from atomesh.mesh.dispatch.shared import share
+from atomesh.mesh.dispatch.text_dispatcher import TextDispatcher
 from atomesh.mesh.gateway.access import Access, AccessOptions
 from atomesh.mesh.gateway.admin_routes import ADMIN_PATHS, ADMIN_PREFIXES, AdminRoutes
 from atomesh.mesh.gateway.cors import Cors
@@ -36,14 +38,15 @@ from atomesh.mesh.gateway.profile_routes import PROFILE_PATHS, ProfileRoutes
 from atomesh.mesh.gateway.rebalancer import REBALANCE_PATH, Mode, Rebalancer
 from atomesh.mesh.gateway.registration_routes import RegistrationRoutes
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
-from atomesh.mesh.gateway.text_models import RelayedService
-from atomesh.mesh.gateway.text_relay import TextRelay
+from atomesh.mesh.gateway.text_relay import RelayFace, TextRelay
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
 from atomesh.observability.kv_index_collector import KVIndexCollector
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
+from atomesh.observability.metrics import FrontendMetrics
 from atomesh.observability.placement_metrics import PlacementMetrics
+from atomesh.observability.relay_collector import RelayCollector, RelayReading
 from atomesh.protocol.registration import PATH as REGISTRATION_PATH
-from atomesh.protocol.worker import ModelDescription
+from atomesh.protocol.worker import ModelDescription, WorkerDescription
 
 _log = logging.getLogger(__name__)
 
@@ -88,9 +91,10 @@ class Gateway:
     ) -> None:
         self._options = options
         self._clock = clock
-        self._dispatchers: list[Dispatcher] = []
+        self._dispatchers: list[Dispatcher | TextDispatcher] = []
+        self._text_dispatchers: list[TextDispatcher] = []
         self._models = ServedModels(load_text, self._make_service, options.model_aliases)
-        self.registry = WorkerRegistry(self._models.hear)
+        self.registry = WorkerRegistry(self._hear)
         self._access = Access(options.access, options.secret, self.registry, clock)
         self._errors = PlacementMetrics()
         self._shared = share(options.secret, self._errors, options.observability.of_dispatch())
@@ -110,7 +114,7 @@ class Gateway:
             self._backends.add(address)
         self._discovery = Discovery(self._backends, options.workers, options.discovery)
         self._rebalancer = Rebalancer(options.rebalance, self._backends, self.registry, clock)
-        self._texts = TextServers(self._relay_model)
+        self._texts = TextServers()
         context = BackendContext(
             self.registry,
             clock,
@@ -178,6 +182,7 @@ class Gateway:
         self._server.stop(within_s=CUT_S)
         while True:
             self._backends.end_all(SHUTTING_DOWN)
+            self._texts.end_all(ServiceUnavailableError(SHUTTING_DOWN))
             await asyncio.sleep(0.1)
 
     async def _drain(self) -> None:
@@ -194,13 +199,13 @@ class Gateway:
             _log.warning("requests still running after %s s are ended", self._options.drain_s)
 
     def _make_app(self) -> ASGIApp:
-        options = self._options
+        options, metrics = self._options, self._make_metrics()
         guarded_apart = (*ADMIN_PREFIXES, EXPLAIN_PREFIX)
         open_paths = (*OPEN_PATHS, *ADMIN_PATHS, *PROFILE_PATHS, REGISTRATION_PATH, REBALANCE_PATH)
         layers = [
             Middleware(DrainLayer, self._answers),
             self._access.guard(self._models, open_paths, guarded_apart),
-            Middleware(TextRelay, self._texts, self._models, options.frontend),
+            Middleware(TextRelay, RelayFace(self._models, options.frontend, metrics, self._clock)),
         ]
         if options.cors_origins:
             layers.insert(0, Middleware(Cors, options.cors_origins))
@@ -219,16 +224,23 @@ class Gateway:
                 *self._registrations.routes(),
             ],
             middleware=layers,
-            collectors=[
-                MeshCollector(self._read),
-                KVIndexCollector(lambda: read_index(self._shared.knowledge.index, self.registry)),
-                self._access.collector(),
-                self._rebalancer,
-                *self._errors.collectors,
-            ],
+            metrics=metrics,
             clock=self._clock,
         )
         return options.observability.around(app, self._clock)
+
+    def _make_metrics(self) -> FrontendMetrics:
+        metrics = FrontendMetrics()
+        for collector in (
+            RelayCollector(self._read_relays, self._read_text_breakers),
+            MeshCollector(self._read),
+            KVIndexCollector(lambda: read_index(self._shared.knowledge.index, self.registry)),
+            self._access.collector(),
+            self._rebalancer,
+            *self._errors.collectors,
+        ):
+            metrics.registry.register(collector)
+        return metrics
 
     def _read(self) -> MeshReading:
         dispatchers, now = self._dispatchers, self._clock.now()
@@ -244,8 +256,28 @@ class Gateway:
             worker_refusals=self._worker_refusals,
         )
 
-    def _relay_model(self, name: str) -> None:
-        self._models.relay(name, RelayedService(name, self._texts))
+    def _read_relays(self) -> list[RelayReading]:
+        return [RelayReading(one.model, one.running, one.outcomes) for one in self._text_dispatchers]
+
+    def _read_text_breakers(self) -> dict[str, bool]:
+        now = self._clock.now()
+        workers = self.registry.snapshot().workers
+        told = ((one.description, one.breaker.state(now) != "closed") for one in workers)
+        return {text.worker_id: is_open for text, is_open in told if text is not None and text.texts}
+
+    def _hear(self, worker: WorkerDescription) -> None:
+        """A worker has said hello."""
+        if not worker.texts:
+            self._models.hear(worker)
+        for text in worker.texts:
+            self._models.relay(text.name, self._make_text_service)
+
+    def _make_text_service(self, model: str) -> TokenService:
+        policies = self._options.rules.policies
+        dispatcher = TextDispatcher(model, self.registry, self._texts, self._clock, policies, self._shared)
+        self._dispatchers.append(dispatcher)
+        self._text_dispatchers.append(dispatcher)
+        return self._access.texts(dispatcher)
 
     def _make_service(self, model: str) -> TokenService:
         rules = self._options.rules

@@ -1,95 +1,124 @@
 """A text server's answer on its way to the client: whole, or frame by frame, its errors in our shape."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from starlette.types import Send
+from starlette.types import Message, Send
 
-from atomesh.errors import AtomeshError, EngineError
+from atomesh.errors import AtomeshError
+from atomesh.frontend.http.direct_body import DirectBody
+from atomesh.frontend.http.error_answers import error_frame
 from atomesh.frontend.http.sse import EventStream
 from atomesh.mesh.backends.foreign_errors import to_error_in_stream
-from atomesh.mesh.backends.http_client import HttpClient, StreamedAnswer
-from atomesh.mesh.backends.sse_reader import SseReader, data_of
+from atomesh.mesh.backends.http_client import StreamedAnswer
+from atomesh.mesh.backends.sse_reader import data_of
+from atomesh.mesh.backends.text_servers import TextServer
 from atomesh.mesh.backends.worker_lost import WorkerLostError
+from atomesh.mesh.dispatch.text_ask import TextUsage
+from atomesh.mesh.gateway.answer_counts import finish_reasons_in, usage_in
+from atomesh.mesh.gateway.passed_frames import PassedFrames
 
-DONE_FRAME = b"data: [DONE]"
-# What ends a stream begins with one of these, whoever sends it; other frames are not looked into.
-LAST_STARTS = (DONE_FRAME, b"event: error", b'data: {"error"', b'data:{"error"')
 RESPONSES = "/v1/responses"
 EVENT_STREAM = "text/event-stream"
+END_S = 0.2  # from a stream's last frame to its end, for the connection to be used again
 
 
 @dataclass(frozen=True, slots=True)
 class RelayCall:
-    """One request, as the server shall get it; the times are FrontendOptions'."""
+    """One request, as any server shall get it, and where its answer goes; the times are FrontendOptions'."""
 
     path: str
     body: bytes
     headers: Mapping[str, str]
-    send: Send
     hold_s: float
     keep_alive_s: float
+    send: Send
+    direct: DirectBody
 
 
-async def relay_answer(client: HttpClient, call: RelayCall) -> None:
-    """Raises AtomeshError before anything was sent; after that a stream ends with an error frame and a cut.
+class RelayedAnswer:
+    """Implements `dispatch.text_ask.TextAsk`."""
 
-    A WorkerLostError before anything was sent says that nobody was there.
-    """
-    async with client.ask("POST", call.path, call.body, call.headers) as answer:
-        if answer.content_type.partition(";")[0].strip().lower() == EVENT_STREAM:
-            await _relay_frames(answer, call)
+    def __init__(self, call: RelayCall, on_first_bytes: Callable[[], None]) -> None:
+        self._call = call
+        self._send = call.send
+        self._on_first_bytes = on_first_bytes
+        self._frames = PassedFrames()
+        self._body = b""
+        self.has_begun = False
+
+    @property
+    def usage(self) -> TextUsage:
+        """A stream that does not say is taken to have a token in each frame."""
+        found = usage_in(self._body or self._frames.tail)
+        return found or TextUsage(self._frames.num_frames, is_guess=True)
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        return finish_reasons_in(self._body or self._frames.tail)
+
+    async def send_to(self, server: TextServer, began: Callable[[], None]) -> None:
+        """Once `has_begun`, whoever hears of its error must `fail` the answer."""
+        call = self._call
+        async with server.client.ask("POST", call.path, call.body, call.headers) as answer:
+            if answer.content_type.partition(";")[0].strip().lower() == EVENT_STREAM:
+                await self._relay_frames(answer, began)
+                await answer.until_end(END_S)
+            else:
+                await self._relay_whole(answer, began)
+
+    async def fail(self, error: AtomeshError) -> None:
+        """The response stays incomplete, so that the server cuts it off."""
+        await self._send({"type": "http.response.body", "body": error_frame(error), "more_body": True})
+
+    async def _relay_whole(self, answer: StreamedAnswer, began: Callable[[], None]) -> None:
+        self._body = await answer.whole()
+        began()
+        self._on_first_bytes()
+        headers = [
+            (b"content-type", answer.content_type.encode("latin-1", "replace") or b"application/json"),
+            (b"content-length", str(len(self._body)).encode()),
+        ]
+        await self._pass({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._pass({"type": "http.response.body", "body": self._body})
+
+    async def _relay_frames(self, answer: StreamedAnswer, began: Callable[[], None]) -> None:
+        """A stream without its end would be taken for a whole one: it is cut, so that clients notice."""
+        frames = self._frames = PassedFrames()
+        events = EventStream(self._pass, tuple, self._call.direct)
+        async with events.kept_alive(self._call.hold_s, self._call.keep_alive_s):
+            await self._copy(answer, events, began)
+        if frames.is_done:
+            await events.finish(b"")
+        elif frames.last is not None:
+            raise _error_of(frames.last)
+        elif self._is_complete(frames):
+            await self._pass({"type": "http.response.body", "body": b""})
         else:
-            await _relay_whole(answer, call.send)
+            raise WorkerLostError
 
-
-async def _relay_whole(answer: StreamedAnswer, send: Send) -> None:
-    try:
-        body = await answer.whole()
-    except WorkerLostError:
-        raise EngineError("the server broke off its answer; send the request again") from None
-    headers = [
-        (b"content-type", answer.content_type.encode("latin-1", "replace") or b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _relay_frames(answer: StreamedAnswer, call: RelayCall) -> None:
-    """A stream without its end would be taken for a whole one: it is cut, so that clients notice."""
-    events = EventStream(call.send, tuple)
-    try:
-        async with events.kept_alive(call.hold_s, call.keep_alive_s):
-            is_done = await _copy(answer, events)
-    except WorkerLostError:
-        is_done = False
-    except AtomeshError as error:
-        await events.fail(error)
-        return
-    if is_done:
-        await events.finish(b"")
-    elif call.path == RESPONSES and is_done is None:  # which ends without a [DONE]
-        await call.send({"type": "http.response.body", "body": b""})
-    else:
-        await events.fail(EngineError("the server broke off its answer; send the request again"))
-
-
-async def _copy(answer: StreamedAnswer, events: EventStream) -> bool | None:
-    """Whole frames, as they come, one write a chunk. Whether [DONE] has come; None for an end without it."""
-    reader = SseReader()
-    async for chunk in answer.chunks():
-        frames = reader.feed(chunk)
-        last = next((place for place, frame in enumerate(frames) if frame.startswith(LAST_STARTS)), None)
-        if (good := b"".join(frames[:last])) != b"":
+    async def _copy(self, answer: StreamedAnswer, events: EventStream, began: Callable[[], None]) -> None:
+        """As it comes, one write a read."""
+        frames, has_frames = self._frames, False
+        while frames.last is None and (chunk := await answer.read()):
+            good = frames.feed(chunk)
+            if not good or events.write_now(good):
+                continue
+            if not has_frames:
+                has_frames = True
+                began()
+                self._on_first_bytes()
             await events.write(good)
-        if last is not None:
-            if frames[last].startswith(DONE_FRAME):
-                return True
-            raise _error_of(frames[last])
-    return None if events.is_started and reader.is_between_frames else False
+
+    def _is_complete(self, frames: PassedFrames) -> bool:
+        """Responses end without a [DONE]."""
+        return self._call.path == RESPONSES and frames.num_frames > 0 and frames.is_between_frames
+
+    async def _pass(self, message: Message) -> None:
+        self.has_begun = True
+        await self._send(message)
 
 
 def _error_of(frame: bytes) -> AtomeshError:

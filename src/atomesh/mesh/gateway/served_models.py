@@ -53,7 +53,7 @@ class ServedModels:
         if worker.model.name not in self._models:
             self._heard.put_nowait(worker.model)
 
-    def relay(self, name: str, service: TokenService) -> None:
+    def relay(self, name: str, make_service: Callable[[str], TokenService]) -> None:
         """A model of a text server: nothing is to be loaded for it. One that is there already stays."""
         if name in self._models:
             return
@@ -61,7 +61,7 @@ class ServedModels:
             name=name,
             tokenizer=RelayedTokenizer(),
             chat_template=None,
-            service=service,
+            service=make_service(name),
             created=int(time.time()),
             aliases=self._aliases_of(name),
             is_relayed=True,

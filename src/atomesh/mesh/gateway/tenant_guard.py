@@ -14,7 +14,9 @@ from atomesh.frontend.openai.call import POLICY_HEADER
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.validation import parse_timeout
 from atomesh.mesh.admission.tenant import Tenant
-from atomesh.mesh.dispatch.admitted_service import AdmittedService, Caller
+from atomesh.mesh.dispatch.admitted_service import AdmittedService
+from atomesh.mesh.dispatch.admitted_texts import AdmittedTexts
+from atomesh.mesh.dispatch.visit import Caller
 from atomesh.mesh.gateway.auth import api_key
 from atomesh.mesh.gateway.limits import limit_headers
 from atomesh.mesh.gateway.tenants import Seat, TenantDirectory
@@ -39,7 +41,7 @@ class TenantGuard:
         open_paths: Iterable[str],
         open_prefixes: Iterable[str] = (),
     ) -> None:
-        """`models` are all there are; those whose service is an AdmittedService run on a caller's account."""
+        """`models` are all there are; those whose service is admitted run on a caller's account."""
         self._app = app
         self._tenants = tenants
         self._models = models
@@ -93,7 +95,7 @@ class TenantGuard:
 
 def on_account_of(model: ServedModel, caller: Caller) -> ServedModel:
     service = model.service
-    if not isinstance(service, AdmittedService):
+    if not isinstance(service, AdmittedService | AdmittedTexts):
         return model
     return replace(model, service=service.on_account_of(caller))
 

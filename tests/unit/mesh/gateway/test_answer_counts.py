@@ -1,0 +1,41 @@
+"""Usage as OpenAI's routes write it, found at the end of an answer and nowhere in its texts."""
+
+import pytest
+
+from atomesh.mesh.dispatch.text_ask import TextUsage
+from atomesh.mesh.gateway.answer_counts import finish_reasons_in, usage_in
+
+
+@pytest.mark.parametrize(
+    ("answer", "usage"),
+    [
+        (b'{"usage":{"prompt_tokens":3,"completion_tokens":2}}', TextUsage(2, 3)),
+        (b'{"usage" : {"prompt_tokens": 3, "total_tokens": 3}}', TextUsage(0, 3)),
+        (
+            b'{"response":{"tools":[{"usage":{"type":"object"}}],"usage":'
+            b'{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":1}}}',
+            TextUsage(1, 9, 4),
+        ),
+        (b'data: {"usage":{"prompt_tokens":1}}\n\ndata: {"usage":null}\n\n', TextUsage(0, 1)),
+        (b'{"text":"\\"usage\\":{\\"prompt_tokens\\":99}"}', None),
+        (b'{"usage":{"prompt_tokens":-1}}', None),
+        (b'{"usage":{"prompt_tokens":true}}', None),
+        (b'{"usage":{"prompt_tok', None),
+        (b"", None),
+    ],
+)
+def test_usage(answer: bytes, usage: TextUsage | None) -> None:
+    assert usage_in(answer) == usage
+
+
+def test_the_last_word_counts() -> None:
+    answer = b"".join(b'{"usage":{"prompt_tokens":3,"completion_tokens":%d}}' % n for n in range(1, 8))
+
+    assert usage_in(answer) == TextUsage(7, 3)
+
+
+def test_finish_reasons_are_in_our_words() -> None:
+    reasons = (b"null", b'"length"', b'"tool_calls"', b'"stop"')
+    answer = b" ".join(b'"finish_reason": ' + reason for reason in reasons)
+
+    assert finish_reasons_in(answer) == ["length", "stop", "stop"]
