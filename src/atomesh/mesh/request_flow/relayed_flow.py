@@ -71,7 +71,12 @@ def _path(deltas: list[TokenDelta]) -> ServingPath:
 
 def _with_facts(deltas: list[TokenDelta], facts: TokenDelta) -> list[TokenDelta]:
     """What prefill alone knows of the prompt."""
-    first = replace(deltas[0], cached_tokens=facts.cached_tokens, prompt_logprobs=facts.prompt_logprobs)
+    first, timings = deltas[0], facts.timings
+    if timings is not None and first.timings is not None:
+        timings = replace(timings, transfer_s=first.timings.transfer_s)
+    first = replace(
+        first, cached_tokens=facts.cached_tokens, prompt_logprobs=facts.prompt_logprobs, timings=timings
+    )
     return [first, *deltas[1:]]
 
 
