@@ -1,7 +1,7 @@
 """What vLLM 0.32's own block pool said while prompts came and went, and where we then find them.
 
-Recorded from `vllm.v1.core.block_pool.BlockPool`, 8 blocks of 4 tokens of which one is its null block, through
-its own encoder: one batch for each prompt that is cached and one for each that is freed.
+Recorded from `vllm.v1.core.block_pool.BlockPool`, 8 blocks of 4 tokens of which one is its null block,
+through its own encoder: one batch for each prompt that is cached and one for each that is freed.
 """
 
 import json
