@@ -15,7 +15,7 @@ def earliest_first_token_s(workers: Sequence[WorkerSnapshot], inputs: PlacementI
     """Seconds from now, at the quickest worker that may prefill; None unless all have been measured."""
     if not all(worker.incarnation in inputs.costs.steps for worker in workers):
         return None
-    seats = with_fetches([take_seat(worker, inputs) for worker in workers], inputs)
-    able = [seat for seat in seats if seat.worker.weights.prefill] or seats
+    seats = [take_seat(worker, inputs) for worker in workers]
+    able = with_fetches([seat for seat in seats if seat.worker.weights.prefill] or seats, seats, inputs)
     case = make_case(inputs, able)
     return min((queue(seat, case) + fetch(seat, case) + compute(seat, case) for seat in able), default=None)

@@ -24,7 +24,7 @@ from atomesh.mesh.placement.placement import (
 from atomesh.mesh.placement.policies.registry import PolicySet
 from atomesh.mesh.placement.prediction import predict
 from atomesh.mesh.placement.pricing import Found, Option, Pricing
-from atomesh.mesh.placement.seats import Seat, take_seat, with_fetches
+from atomesh.mesh.placement.seats import Seat, take_seat
 
 
 def place(inputs: PlacementInputs, policies: PolicySet) -> Decision:
@@ -38,7 +38,7 @@ def place(inputs: PlacementInputs, policies: PolicySet) -> Decision:
 
 def place_among(workers: Sequence[WorkerSnapshot], inputs: PlacementInputs, policies: PolicySet) -> Decision:
     """As `place`, over these of the candidates."""
-    seats = with_fetches([take_seat(worker, inputs) for worker in workers], inputs)
+    seats = [take_seat(worker, inputs) for worker in workers]
     case = make_case(inputs, [seat for seat in seats if seat.worker.weights.prefill])
     case = policies.get(inputs.request.policy, "prefill").study(case)
     found = _pricing(case, policies).find(seats)

@@ -11,7 +11,7 @@ from atomesh.mesh.placement.placement import Placement, PrefillDecode, Unified, 
 from atomesh.mesh.placement.policies.policy import Policy
 from atomesh.mesh.placement.scorers.registry import Scorers, load_scorers
 from atomesh.mesh.placement.scorers.scorer import SeatScorer
-from atomesh.mesh.placement.seats import Seat
+from atomesh.mesh.placement.seats import Seat, with_fetches
 
 PAIRED = 4  # of each step's nominees, how many are tried in every combination
 
@@ -83,19 +83,22 @@ class Pricing:
         """
         prefills = [seat for seat in seats if seat.worker.weights.prefill]
         decodes = [seat for seat in seats if seat.worker.weights.decode]
+        inputs = self._case.inputs
         if prefills and decodes:
-            found = self._among(prefills, decodes)
+            nominated = with_fetches(self._prefill.nominate(prefills, self._case), seats, inputs)
+            found = self._among(nominated, decodes)
             if found.options:
                 return found
-        return self.price(options([seat.worker for seat in seats], self._case.inputs.rules), seats)
+        allowed = options([seat.worker for seat in seats], inputs.rules)
+        return self.price(allowed, with_fetches(seats, seats, inputs))
 
     def price(self, placements: Iterable[Placement], seats: Sequence[Seat]) -> Found:
         """These placements, of workers that have seats."""
         by_address = {seat.worker.address: seat for seat in seats}
         return Found(_sorted(self._of(placement, by_address) for placement in placements))
 
-    def _among(self, prefills: Sequence[Seat], decodes: Sequence[Seat]) -> Found:
-        first = [self._for_prefill(seat) for seat in self._prefill.nominate(prefills, self._case)]
+    def _among(self, nominated: Sequence[Seat], decodes: Sequence[Seat]) -> Found:
+        first = [self._for_prefill(seat) for seat in nominated]
         whole = [self._whole(one) for one in first if self._may_be_whole(one.seat)]
         can_send = any(one.seat.worker.kv_plane is not None for one in first)
         if (whole and self._prefill.stays_whole) or not can_send:

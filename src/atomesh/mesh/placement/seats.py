@@ -72,15 +72,17 @@ def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
     )
 
 
-def with_fetches(seats: Sequence[Seat], inputs: PlacementInputs) -> list[Seat]:
+def with_fetches(seats: Sequence[Seat], holders: Sequence[Seat], inputs: PlacementInputs) -> Sequence[Seat]:
     """Each seat that gets more of the prompt sooner from the best holder than by computing it, with that.
 
     Of several holders that are as good the one is asked that will listen first.
     """
-    most = max((seat.lendable_tokens for seat in seats), default=0)
-    if not inputs.rules.may_fetch or not most:
-        return list(seats)
-    holder = min((seat for seat in seats if seat.lendable_tokens == most), key=_listens_in_s)
+    if not inputs.rules.may_fetch or not inputs.matches:
+        return seats
+    most = max([seat.lendable_tokens for seat in holders], default=0)
+    if not most:
+        return seats
+    holder = min((seat for seat in holders if seat.lendable_tokens == most), key=_listens_in_s)
     asked_s = ASK_S + _listens_in_s(holder)
     return [_with_fetch(seat, holder, asked_s, inputs) for seat in seats]
 

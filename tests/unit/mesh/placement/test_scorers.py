@@ -44,7 +44,8 @@ def seats_for(*workers: dict[str, Any], **fields: Any) -> tuple[Case, list[Seat]
     snapshots = [worker_snapshot(f"w{n}", **worker) for n, worker in enumerate(workers)]
     values = {"request": REQUEST, "costs": COSTS, "matches": held, "weights": WEIGHTS, **fields}
     inputs = placement_inputs(*snapshots, **values)
-    seats = with_fetches([take_seat(worker, inputs) for worker in snapshots], inputs)
+    plain = [take_seat(worker, inputs) for worker in snapshots]
+    seats = list(with_fetches(plain, plain, inputs))
     return make_case(inputs, seats), seats
 
 
