@@ -7,9 +7,9 @@ The `vllm:` names and their buckets are those that dashboards and routers alread
 from dataclasses import dataclass
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
 
-from atomesh.observability.token_tally import TallyCollector, TokenTally
+from atomesh.observability.tallies import Count, Spread, TallyCounter, TallyHistogram
 from atomesh.protocol.generation import ServingPath
 
 ENGINE = "0"  # the label of the one logical engine behind a served model
@@ -83,6 +83,7 @@ _REQUEST_BUCKETS = (
 _LENGTH_BUCKETS = tuple(float(step * 10**power) for power in range(6) for step in (1, 2, 5))
 
 _HISTOGRAMS = {
+    "inter_token_latency_seconds": ("Between two tokens of a request.", _TOKEN_BUCKETS),
     "time_to_first_token_seconds": ("From a request's arrival to its first token's byte.", _TTFT_BUCKETS),
     "request_time_per_output_token_seconds": (
         "A request's mean time per token after the first.",
@@ -100,23 +101,24 @@ _HISTOGRAMS = {
 
 @dataclass(frozen=True, slots=True)
 class ModelMetrics:
-    """One served model's children: no label is looked up per token."""
+    """One served model's series: no label is looked up per token."""
 
-    time_to_first_token_seconds: Histogram
-    request_time_per_output_token_seconds: Histogram
-    e2e_request_latency_seconds: Histogram
-    request_queue_time_seconds: Histogram
-    request_prefill_time_seconds: Histogram
-    request_decode_time_seconds: Histogram
-    request_inference_time_seconds: Histogram
-    request_prompt_tokens: Histogram
-    request_generation_tokens: Histogram
-    prompt_tokens: Counter
-    each_token: TokenTally
-    request_transfer_time_seconds: Histogram
-    ttft_parts: dict[str, Histogram]
-    paths: dict[ServingPath, Counter]
-    success: dict[str, Counter]
+    time_to_first_token_seconds: Spread
+    inter_token_latency_seconds: Spread
+    request_time_per_output_token_seconds: Spread
+    e2e_request_latency_seconds: Spread
+    request_queue_time_seconds: Spread
+    request_prefill_time_seconds: Spread
+    request_decode_time_seconds: Spread
+    request_inference_time_seconds: Spread
+    request_prompt_tokens: Spread
+    request_generation_tokens: Spread
+    prompt_tokens: Count
+    generation_tokens: Count
+    request_transfer_time_seconds: Spread
+    ttft_parts: dict[str, Spread]
+    paths: dict[ServingPath, Count]
+    success: dict[str, Count]
     in_flight: Gauge
 
 
@@ -145,15 +147,12 @@ class FrontendMetrics:
             registry=self.registry,
         )
         self._histograms = {
-            name: Histogram(f"vllm:{name}", text, _MODEL_LABELS, buckets=buckets, registry=self.registry)
+            name: TallyHistogram(f"vllm:{name}", text, _MODEL_LABELS, buckets, self.registry)
             for name, (text, buckets) in _HISTOGRAMS.items()
         }
-        self._prompt_tokens = self._counter("vllm:prompt_tokens", "Prompt tokens prefilled.", *_MODEL_LABELS)
-        self._tallies: dict[tuple[str, ...], TokenTally] = {}
-        self.registry.register(TallyCollector(_MODEL_LABELS, self._tallies))
-        self._success = self._counter(
-            "vllm:request_success", "Requests that ended.", *_MODEL_LABELS, "finished_reason"
-        )
+        self._prompt_tokens = self._tally("vllm:prompt_tokens", "Prompt tokens prefilled.")
+        self._generation_tokens = self._tally("vllm:generation_tokens", "Tokens generated.")
+        self._success = self._tally("vllm:request_success", "Requests that ended.", "finished_reason")
         self._declare_paths()
         self._models: dict[str, ModelMetrics] = {}
 
@@ -167,26 +166,26 @@ class FrontendMetrics:
         return generate_latest(self.registry)
 
     def _declare_paths(self) -> None:
-        self._transfer_s = Histogram(
+        self._transfer_s = TallyHistogram(
             "atomesh_request_transfer_time_seconds",
             "What the decode worker waited for KV, after prefill's first token.",
             _MODEL_LABELS,
-            buckets=_TOKEN_BUCKETS,
-            registry=self.registry,
+            _TOKEN_BUCKETS,
+            self.registry,
         )
-        self._ttft_parts = Histogram(
+        self._ttft_parts = TallyHistogram(
             "atomesh_time_to_first_token_part_seconds",
             "The time to the first token's byte, in parts that sum to it.",
             (*_MODEL_LABELS, "part"),
-            buckets=_TTFT_BUCKETS,
-            registry=self.registry,
+            _TTFT_BUCKETS,
+            self.registry,
         )
-        self._paths = self._counter(
-            "atomesh_requests_served",
-            "Requests answered in full, by the way they took.",
-            *_MODEL_LABELS,
-            "path",
+        self._paths = self._tally(
+            "atomesh_requests_served", "Requests answered in full, by the way they took.", "path"
         )
+
+    def _tally(self, name: str, text: str, *more_labels: str) -> TallyCounter:
+        return TallyCounter(name, text, (*_MODEL_LABELS, *more_labels), self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -195,7 +194,7 @@ class FrontendMetrics:
         return ModelMetrics(
             **{key: histogram.labels(name, ENGINE) for key, histogram in self._histograms.items()},
             prompt_tokens=self._prompt_tokens.labels(name, ENGINE),
-            each_token=self._tallies.setdefault((name, ENGINE), TokenTally(_TOKEN_BUCKETS)),
+            generation_tokens=self._generation_tokens.labels(name, ENGINE),
             request_transfer_time_seconds=self._transfer_s.labels(name, ENGINE),
             ttft_parts={part: self._ttft_parts.labels(name, ENGINE, part) for part in TTFT_PARTS},
             paths={path: self._paths.labels(name, ENGINE, path) for path in PATHS},

@@ -42,7 +42,7 @@ class RelayMeter:
             metrics.success[reason].inc()
         if self._has_begun:
             metrics.prompt_tokens.inc(prompt_tokens)
-            metrics.each_token.tokens += completion_tokens
+            metrics.generation_tokens.inc(completion_tokens)
         if self._failure:
             return
         metrics.e2e_request_latency_seconds.observe(self._clock.now() - self._received_at)

@@ -27,8 +27,8 @@ class RequestMeter:
             self._split(now - self._received_at, timings or Timings(0.0, 0.0))
             self._metrics.prompt_tokens.inc(self._prompt_tokens)
         else:
-            self._metrics.each_token.waited(now - self._last_at)
-        self._metrics.each_token.tokens += tokens
+            self._metrics.inter_token_latency_seconds.observe(now - self._last_at)
+        self._metrics.generation_tokens.inc(tokens)
         self._last_at = now
 
     def saw_finish(self, reason: str) -> None:

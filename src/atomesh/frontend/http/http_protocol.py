@@ -32,6 +32,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusal: AtomeshError | None = None
         self._bytes_since_body = 0  # or since the message began: a head, trailers, a chunk's extensions
         self._awaits_head = True
+        self._is_amid_head = False
         self._ignores_upgrade = False
         self._head_timer: asyncio.TimerHandle | None = None
         self.timeout_keep_alive_task = self.loop.call_later(
@@ -64,14 +65,15 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _parse(self, piece: bytes) -> None:
         self._bytes_since_body += len(piece)
-        if self._awaits_head:
-            self._start_head_timer()
+        self._is_amid_head = self._is_amid_head or self._awaits_head
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
             self._start_again_without_upgrade(piece[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse(InvalidRequestError("Invalid HTTP request received."))
+        if self._is_amid_head and self._refusal is None:
+            self._start_head_timer()
         if self._bytes_since_body > MAX_HEAD_BYTES:
             self._refuse(HeadTooLargeError(f"the request's head or trailers exceed {MAX_HEAD_BYTES} bytes"))
 
@@ -89,7 +91,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._bytes_since_body = 0
-        self._start_head_timer()
+        self._is_amid_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._awaits_head:  # trailers are dropped
@@ -97,7 +99,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_head_timer()
-        self._awaits_head = False
+        self._awaits_head = self._is_amid_head = False
         self._bytes_since_body = 0
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
