@@ -43,7 +43,10 @@ class GatewaySettings:
 
 
 class SimulatedGateway:
-    """Hands each arrival to a worker; `answered` hears of the time that its first token took."""
+    """Hands each arrival to a worker; `answered` hears of the time that its first token took.
+
+    What a worker does not hold of a prompt it computes: simulated workers send each other nothing.
+    """
 
     def __init__(
         self,
