@@ -48,20 +48,14 @@ def split_prompts(prompt: str | Sequence[str | int | list[int]] | None) -> list[
         raise InvalidRequestError("prompt is missing or empty; send a text or token ids", param="prompt")
     if isinstance(prompt, str):
         return [prompt]
-    first = type(prompt[0])
-    if any(type(item) is not first for item in prompt):
+    kinds = set(map(type, prompt))
+    if len(kinds) > 1:
         raise InvalidRequestError(
             "prompt mixes texts, ids and lists of ids; send prompts of one kind", param="prompt"
         )
-    prompts: list[Prompt] = []
-    ids: list[int] = []
-    for index, item in enumerate(prompt):
-        if isinstance(item, int):
-            ids.append(item)
-            continue
-        if not item:
-            raise InvalidRequestError(
-                f"prompt[{index}] is empty; send a non-empty one", param=f"prompt[{index}]"
-            )
-        prompts.append(item)
-    return prompts or [ids]
+    if kinds == {int}:
+        return [list(prompt)]  # type: ignore[arg-type]
+    if not all(prompt):
+        place = next(index for index, item in enumerate(prompt) if not item)
+        raise InvalidRequestError(f"prompt[{place}] is empty; send a non-empty one", param=f"prompt[{place}]")
+    return list(prompt)  # type: ignore[arg-type]
