@@ -23,7 +23,8 @@ from atomesh.mesh.admission.rate_limits import RateLimits
 from atomesh.mesh.admission.tenant import CLASS_BAND, Tenant
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.admission import TARIFF_S, AdmissionGate, GateOptions
-from atomesh.mesh.dispatch.admitted_service import AdmittedService, Caller
+from atomesh.mesh.dispatch.admitted_service import AdmittedService
+from atomesh.mesh.dispatch.visit import Caller
 from atomesh.mesh.placement.costs import PRIOR_COSTS, Costs, StepCosts
 from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta
 from atomesh.protocol.sampling import SamplingSpec
