@@ -194,6 +194,37 @@ def test_a_replay_is_read_with_its_topic_and_without(
     asyncio.run(scenario())
 
 
+def test_a_publisher_that_comes_back_is_heard_again_and_its_former_life_forgotten(
+    address: PublisherAddress,
+) -> None:
+    former, later = list(range(12)), list(range(50, 58))
+
+    async def scenario() -> None:
+        engine, one = Engine(address), reader(address)
+        running = asyncio.create_task(one.subscriber.run())
+        engine.caches(former, 0)
+        engine.caches([90] * 4, 3)
+        await until(lambda: one.held(former) == MatchedBlocks(3))
+        await until(lambda: one.feed.next_sequence == 2)
+        engine.sink.close()
+
+        again = Engine(address)
+        again.caches(later, 0)
+        block = 10
+        async with asyncio.timeout(PATIENCE_S):
+            while one.held(later) != MatchedBlocks(2):
+                block += 1
+                again.caches([block] * 4, block)
+                await asyncio.sleep(0.02)
+        assert one.held(former) == MatchedBlocks()
+        assert one.feed.losses == one.index.counts.losses == 1
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        again.sink.close()
+
+    asyncio.run(scenario())
+
+
 def test_garbage_is_counted_and_what_follows_is_heard(address: PublisherAddress) -> None:
     async def scenario() -> None:
         one = reader(PublisherAddress(address.events))

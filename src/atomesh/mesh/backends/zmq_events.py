@@ -1,5 +1,6 @@
 """Hears the KV events that a vLLM or SGLang engine, or ours, publishes over ZeroMQ."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from types import ModuleType
@@ -72,6 +73,7 @@ class ZmqSubscriber:
             while True:
                 if await socket.poll(self._quiet_s * 1e3):
                     await self._hear(await socket.recv_multipart(), context)
+                    await asyncio.sleep(0)  # what has come already is received without letting others in
                 else:
                     await self._catch_up(context)
 
@@ -79,47 +81,46 @@ class ZmqSubscriber:
         heard = self._read(parts[1:])
         if heard is None:
             return
-        missing = self._feed.hear(*heard)
-        if missing is not None:
+        if self._feed.hear(*heard) is not None:
             self._counts.gaps += 1
-            await self._replay(missing, context)
+            await self._replay(context)
             self._feed.resume(*heard)
         self._on_heard()
 
     async def _catch_up(self, context: "zmq.asyncio.Context") -> None:
         """Hear what was published since the last batch; ask less often where nobody answers."""
-        if self._source.replay is None or await self._replay(self._feed.next_sequence, context):
+        if self._source.replay is None or await self._replay(context):
             self._quiet_s = QUIET_S
         else:
             self._quiet_s = min(2 * self._quiet_s, LONGEST_QUIET_S)
 
-    async def _replay(self, first: int, context: "zmq.asyncio.Context") -> bool:
-        """Hear again what the engine still has from `first` on; False if it did not say all."""
+    async def _replay(self, context: "zmq.asyncio.Context", *, is_second: bool = False) -> bool:
+        """Hear again what the engine still has; False if it did not say all.
+
+        A second time, from its beginning, when that turns out to be another life than was heard.
+        """
         if self._source.replay is None:
             return False
         self._counts.replays += 1
         with self._open(context, self._zmq.DEALER) as socket:
             socket.connect(self._source.replay)
-            await socket.send_multipart([b"", first.to_bytes(SEQUENCE_BYTES, "big")])
-            try:
-                while await self._hear_replayed(socket):
-                    self._on_heard()
-            except TimeoutError:
-                _log.warning("the replay of KV events at %s fell silent", self._source.replay)
-                return False
-        return True
+            await socket.send_multipart([b"", self._feed.replay_from.to_bytes(SEQUENCE_BYTES, "big")])
+            while (parts := await self._next_replayed(socket)) is not None:
+                if parts[0] == END_OF_REPLAY:
+                    return True
+                heard = self._read(parts)
+                if heard is not None and self._feed.resume(*heard) is not None and not is_second:
+                    return await self._replay(context, is_second=True)
+                self._on_heard()
+                await asyncio.sleep(0)
+        _log.warning("the replay of KV events at %s fell silent", self._source.replay)
+        return False
 
-    async def _hear_replayed(self, socket: "zmq.asyncio.Socket") -> bool:
-        """False at the end of the replay. Raises TimeoutError."""
-        if not await socket.poll(REPLAY_S * 1e3):
-            raise TimeoutError
-        parts = (await socket.recv_multipart())[-2:]  # vLLM 0.32 says the topic before them, others do not
-        if parts[0] == END_OF_REPLAY:
-            return False
-        heard = self._read(parts)
-        if heard is not None:
-            self._feed.resume(*heard)
-        return True
+    async def _next_replayed(self, socket: "zmq.asyncio.Socket") -> list[bytes] | None:
+        """Sequence number and payload; None if nothing comes. vLLM 0.32 says the topic before them."""
+        if await socket.poll(REPLAY_S * 1e3):
+            return (await socket.recv_multipart())[-2:]
+        return None
 
     def _open(self, context: "zmq.asyncio.Context", kind: int) -> "zmq.asyncio.Socket":
         socket = context.socket(kind)

@@ -39,6 +39,11 @@ class ForeignFeed:
         """Of the batch that is awaited."""
         return self._next
 
+    @property
+    def replay_from(self) -> int:
+        """The last batch that was heard: its time tells whether the engine still lives the same life."""
+        return max(self._next - 1, 0)
+
     def left_out(self, reason: str) -> int:
         """Blocks that were not indexed for this reason."""
         return self._translator.left_out[reason]
@@ -46,8 +51,8 @@ class ForeignFeed:
     def hear(self, sequence: int, batch: ForeignBatch) -> int | None:
         """None when it has been taken in, or was known.
 
-        Otherwise the number of the first batch that is missing: have it and those after it replayed, hear
-        them, and then `resume` with this one.
+        Otherwise the number of the first batch that is missing: have all from `replay_from` on replayed,
+        `resume` with each of them, and then with this one.
         """
         if sequence < self._next:
             if batch.timestamp <= self._timestamp:
@@ -59,11 +64,14 @@ class ForeignFeed:
         self._next, self._timestamp = sequence + 1, batch.timestamp
         return None
 
-    def resume(self, sequence: int, batch: ForeignBatch) -> None:
-        """What could be replayed has been heard; what is missing before this batch is lost."""
+    def resume(self, sequence: int, batch: ForeignBatch) -> int | None:
+        """What could be replayed has been heard; what is missing before this batch is lost.
+
+        Not None when it is of another life: ask for a replay again, now from that one's beginning.
+        """
         if sequence > self._next:
             self._lose(sequence)
-        self.hear(sequence, batch)
+        return self.hear(sequence, batch)
 
     def _take_in(self, batch: ForeignBatch) -> None:
         before = self._translator.left_out.copy()

@@ -270,6 +270,22 @@ def test_another_life_of_the_engine_begins_with_nothing() -> None:
     assert heard.held(tokens=[9, 9]) == MatchedBlocks(1)
 
 
+def test_the_last_batch_replayed_with_another_time_gives_another_life_away() -> None:
+    heard = Heard()
+    heard.feed.hear(0, FIRST)
+    heard.feed.hear(1, SECOND)
+    assert heard.feed.hear(4, batch(9.0)) == 2
+    assert heard.feed.replay_from == 1
+    assert heard.feed.resume(1, SECOND) is None
+    assert heard.feed.resume(1, batch(8.0)) == 0
+    assert (heard.held(), heard.feed.replay_from) == (MatchedBlocks(0), 0)
+    for sequence in range(4):
+        assert heard.feed.resume(sequence, batch(7.0 + sequence / 4, stored([90], None, [9, 9]))) is None
+    assert heard.feed.resume(4, batch(9.0)) is None
+
+    assert (heard.held(tokens=[9, 9]), heard.feed.losses) == (MatchedBlocks(1), 1)
+
+
 def test_who_comes_late_has_lost_nothing_that_was_known() -> None:
     heard = Heard()
     assert heard.feed.hear(7, THIRD) == 0
