@@ -51,11 +51,15 @@ class PrefixCache(Generic[B]):
 
 @dataclass(slots=True)
 class EngineFigures:
-    """Of one engine; `ttfts` are seconds from a request's arrival to the end of its prefill."""
+    """Of one engine; `ttfts` are seconds from a request's arrival to the end of its prefill.
+
+    `late_s` sums by how much prefills ended later than they should have, for want of a core.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     busy_s: float = 0.0
+    late_s: float = 0.0
     ttfts: list[float] = field(default_factory=list)
 
 

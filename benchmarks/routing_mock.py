@@ -73,6 +73,7 @@ class MockWorker:
         words = ForeignWords(self._hasher.recall, plan.block_size, plan.num_blocks)
         self._publisher = ZmqPublisher(PublisherAddress(events), words)
         self._sequence = 0
+        self._due = 0.0
         self._engine: SimulatedEngine[BlockHash] = self._fresh()
         self._answers: list[HttpAnswer] = []
 
@@ -106,10 +107,13 @@ class MockWorker:
     def _go_on(self) -> None:
         seconds = self._engine.begin()
         if seconds is not None:
-            self._loop.call_later(seconds, self._finish)
+            self._due = self._loop.time() + seconds
+            self._loop.call_at(self._due, self._finish)
 
     def _finish(self) -> None:
-        change = self._engine.finish(self._loop.time())
+        now = self._loop.time()
+        self._engine.figures.late_s += max(now - self._due, 0.0)
+        change = self._engine.finish(now)
         self._answers.pop(0).give()
         self._tell(change)
         self._go_on()

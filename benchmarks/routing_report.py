@@ -38,6 +38,11 @@ class RoutingFound:
         return [ttft for engine in self.engines for ttft in engine.ttfts]
 
     @property
+    def late_s(self) -> float:
+        """By how much a prefill ended too late in the mean, since the engines had no core."""
+        return sum(engine.late_s for engine in self.engines) / len(self.engine_ttfts)
+
+    @property
     def added_s(self) -> float:
         """What the client sees beyond what the engines took, in the mean; waiting in the gateway included."""
         return fmean(self.ttfts) - fmean(self.engine_ttfts)
@@ -94,15 +99,16 @@ class Report:
             f"going first, and prefills one prompt at a time, {setting.token_s * 1e6:.0f} µs a token that is "
             f"not cached: load {setting.load:g}, where 1 saturates them with nothing cached. An answer is "
             "one token. One cache as large as all of them together, before all, would hit "
-            f"{setting.ideal:.1%}. Hit rate, busy "
-            "time and the engines' TTFT are counted in the engines; *added* is the client's mean TTFT less "
-            "theirs, so it holds what a request waits in a gateway. The gateway has one core, all else the "
+            f"{setting.ideal:.1%}. Hit rate, busy time and the engines' TTFT are counted in the engines; "
+            "*added* is the client's mean TTFT less theirs, so it holds what a request waits in a gateway. "
+            "Engines that are late in the mean by more than a few ms say that the machine had other work, "
+            "and that a run is void. The gateway has one core, all else the "
             f"other. Others: {others or 'none'}."
         )
 
     def _table(self) -> str:
         header = ["gateway, policy", "hit rate", "of the ideal", "TTFT mean, ms", "p50", "p99"]
-        header += ["added, ms", "imbalance", "gateway's CPU, µs a request"]
+        header += ["added, ms", "engines late, ms", "imbalance", "gateway's CPU, µs a request"]
         return table(header, [self._row(one) for one in self.found])
 
     def _row(self, one: RoutingFound) -> list[str]:
@@ -115,6 +121,7 @@ class Report:
             f"{percentile(ordered, 50) * 1e3:.1f}",
             f"{percentile(ordered, 99) * 1e3:.1f}",
             f"{one.added_s * 1e3:.1f}",
+            f"{one.late_s * 1e3:.1f}",
             f"{one.imbalance:.2f}",
             f"{one.cpu_s / len(ordered) * 1e6:.0f}",
         ]
