@@ -47,8 +47,7 @@ def main() -> None:
         url = stack.enter_context(gateway(PORT, backends(urls)))
         counts = {suite: run_suite(suite, url, urls, limits) for suite in options.tests}
         latencies = latencies_of(options, urls, url)
-        shape = "one server" if len(urls) == 1 else "prefill and decode apart over NIXL"
-        setting = Setting(commit(), str(describe_machine()), versions(direct), shape, start_s)
+        setting = Setting(commit(), str(describe_machine()), versions(direct), len(urls) > 1, start_s)
     text = section(setting, counts, limits, latencies)
     print(text)
     if options.write is not None:

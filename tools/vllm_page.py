@@ -23,12 +23,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`start_s` is None where the servers were running already. `shape` is what stood behind the gateway."""
+    """`start_s` is None where the servers were running already."""
 
     commit: str
     machine: str
     versions: Mapping[str, str]
-    shape: str
+    is_pair: bool
     start_s: float | None
 
 
@@ -36,10 +36,11 @@ def section(
     setting: Setting, suites: Mapping[str, Counts], limits: Sequence[Limit], latencies: Sequence[Latency]
 ) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in setting.versions.items())
+    shape = "prefill and decode apart over NIXL" if setting.is_pair else "one server"
     start = "ran already" if setting.start_s is None else f"ready after {setting.start_s:.0f} s"
     parts = [
-        "## vLLM live",
-        f"Commit {setting.commit}; {setting.machine}. {versions}; {setting.shape}, {start}.",
+        "## vLLM live" + (", a pair" if setting.is_pair else ""),
+        f"Commit {setting.commit}; {setting.machine}. {versions}; {shape}, {start}.",
         table(["suite", "result"], [[name, counts.words] for name, counts in suites.items()]),
         "What this vLLM does not do, asked of it in this run:",
         "\n".join(f"* {limit.what}: {limit.reason}{_tests(limit)}." for limit in limits),
