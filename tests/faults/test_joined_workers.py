@@ -1,7 +1,7 @@
 """FAULTS C7, C12 and D2 with workers that came by themselves, each a process, over TCP.
 
 They are known to a gateway that was told of nobody, also after it was started again; who has not the secret
-is turned away and counted; who dies or leaves is let go. And what kills the worker that it touches touches two.
+is turned away and counted; who dies or leaves is let go. And what kills its worker touches two of them.
 """
 
 import signal
@@ -48,6 +48,10 @@ def park(bench: PDBench, *names: str) -> None:
     for name in by_id(bench):
         role = "parked" if name in names else "unified"
         assert bench.admin("POST", f"/workers/{name}/role", {"role": role}).status == 200
+
+
+def wait_for_legs(bench: PDBench, name: str, count: int) -> None:
+    wait_for(lambda: int(by_id(bench)[name]["in_flight"]) >= count)
 
 
 def refusals(bench: PDBench, reason: str) -> float:
@@ -141,7 +145,7 @@ def test_d2_what_kills_its_worker_touches_two_and_all_others_go_on(
         wait_for(lambda: all(one.count > 0 for one in listeners))
         asked = threads.submit(bench.client.complete, killer, **SHORT)
         for dying, heir in ((first, second), (second, third)):
-            wait_for(lambda dying=dying: by_id(bench)[dying]["in_flight"] == NUM_INNOCENT + 1)
+            wait_for_legs(bench, dying, NUM_INNOCENT + 1)
             park(bench, *({first, second, third} - {heir}))
             let_all_go_on(listeners)
             worker = by_id(bench)[dying]
@@ -149,7 +153,7 @@ def test_d2_what_kills_its_worker_touches_two_and_all_others_go_on(
                 bench.end(worker)
             else:
                 frozen.enter_context(bench.frozen_worker(worker))
-            wait_for(lambda heir=heir: by_id(bench)[heir]["in_flight"] >= NUM_INNOCENT)
+            wait_for_legs(bench, heir, NUM_INNOCENT)
         answer = asked.result()
         bench.arm("unified", "step_delay", 0)
         for listener in listeners:
