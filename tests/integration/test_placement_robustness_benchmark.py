@@ -40,5 +40,5 @@ def test_weights_are_compared_on_the_first_half_alone(tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     document = json.loads(answer.stdout)
     assert document["places"] == []
-    assert [one["weights"]["waste"] for one in document["weights"]] == [0.0, 1.0, 2.0, 4.0, 2.0, 2.0]
+    assert [one["weights"]["waste"] for one in document["weights"]] == [0.0, 1.0, 2.0, 4.0, 4.0, 8.0]
     assert all(one["ttft_mean_s"] > 0.0 for one in document["weights"])
