@@ -41,7 +41,7 @@ WANTED = 0.5  # of the time without fetches
 BUSY_PATIENCE_S = 10.0
 CHUNK = 256
 TINY = "tiny"
-TINY_SIZES: Mapping[str, int] = {
+TINY_SIZES: Mapping[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 512,
     "num_hidden_layers": 4,
