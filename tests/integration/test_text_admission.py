@@ -14,6 +14,7 @@ from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
 from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import GatewayOptions
+from atomesh.mesh.gateway.observability import Observability
 from atomesh.mesh.gateway.tenant_source import TenantOptions
 from atomesh.mesh.placement.policies.rules import parse_policies
 from atomesh.testing.fake_openai_server import (
@@ -294,6 +295,25 @@ def test_without_a_policy_the_least_busy_are_asked_in_turn() -> None:
         assert [len(one.bodies) for one in servers] == [3, 3]
 
     before(test, WHOLE, servers=2)
+
+
+def test_a_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(gateway: GatewayServer, _servers: list[FakeOpenAIServer]) -> None:
+        await ask(gateway, x_request_id="mine")
+        response = await gateway.http.post("/v1/completions", json={"prompt": "x", "stream": True})
+        await response.content.readany()
+        response.close()
+        await _until(lambda: metric(gateway, "atomesh_client_disconnects_total"), 1)
+
+    body = b'{"choices":[{"finish_reason":"length"}],"usage":{"prompt_tokens":7,"completion_tokens":2}}'
+    answers = (Script([body], content_type="application/json"), Script([text_frame("a"), HOLD]))
+    before(test, *answers, observability=Observability(logs_requests=True))
+
+    whole, left = [vars(line) for line in caplog.records if line.message == "POST /v1/completions"]
+    assert (whole["request_id"], whole["outcome"], whole["model"]) == ("mine", "ok", "fake-model")
+    assert (whole["prompt_tokens"], whole["completion_tokens"]) == (7, 2)
+    assert whole["finish_reasons"] == ["length"]
+    assert (left["outcome"], left["completion_tokens"]) == ("aborted", 1)
 
 
 def test_counts_go_into_the_models_metrics() -> None:

@@ -66,10 +66,11 @@ class TextRelay:
             call = _Call(scope, send, headers, fields, received_at)
             await run_until_disconnect(receive, self._relay(call, model.name, model.service))
         except ClientDisconnectedError:
+            self._face.metrics.disconnects.inc()
             record_of(scope).has_client_left = True
 
     def _seen(self, scope: Scope) -> Sequence[ServedModel]:
-        """None where it is no request for an answer."""
+        """Nothing where it is no request for an answer."""
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in PATHS:
             return ()
         seen: Callable[[], Sequence[ServedModel]] = scope.get(SEEN_MODELS, self._face.models)
