@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from atomesh.engine.core.remote_kv.actions import Action, Admit, Cancel, Push, Send
 from atomesh.kv_transfer.transport import (
+    Arriving,
     BlockPush,
     Damaged,
     Fenced,
@@ -36,6 +37,7 @@ class RemoteKV(Protocol):
     def pushed(self, push_id: int, now: float) -> None: ...
     def push_failed(self, push_id: int, reason: str, now: float) -> None: ...
     def received(self, grant: bytes, indices: "Sequence[int]", now: float) -> None: ...
+    def arriving(self, peer: str, now: float) -> None: ...
     def damaged(self, grant: bytes, reason: str, now: float) -> None: ...
     def fenced(self, grant: bytes, now: float) -> None: ...
     def peer_lost(self, peer: str, reason: str, now: float) -> None: ...
@@ -95,6 +97,8 @@ class KVConnector:
                 if sample is not None:
                     self._samples.append(sample)
                 remote_kv.received(grant, indices, now)
+            case Arriving(peer):
+                remote_kv.arriving(peer, now)
             case Damaged(grant, reason):
                 remote_kv.damaged(grant, reason, now)
             case Fenced(grant):

@@ -16,12 +16,21 @@ from atomesh.kv_transfer.grants import GrantRefusal
 from atomesh.kv_transfer.introduction import Introduction
 from atomesh.kv_transfer.outbox import MAX_ITEMS, Item, Outbox
 from atomesh.kv_transfer.plane import Plane
-from atomesh.kv_transfer.transport import BlockPush, Damaged, Heard, Pushed, PushFailed, Received
+from atomesh.kv_transfer.transport import (
+    LEAST_BYTES_S,
+    BlockPush,
+    Damaged,
+    Heard,
+    Pushed,
+    PushFailed,
+    Received,
+)
 from atomesh.kv_transfer.wire import Done, Hello, Proof, Refused, Said, WireMessage
 from atomesh.protocol.kv_handoff import HandoffMessage
 from atomesh.protocol.step_sample import TransferSample
 
 READ_BYTES = 64 * 1024
+LEAST_PATIENCE_S = 0.5
 ROUND_BYTES = 8 * 2**20  # that one connection may move before the others have their turn
 
 
@@ -112,7 +121,7 @@ class Connection(ABC):
     def push(self, push: OutgoingPush, deadline: float) -> None:
         self._pushes[push.push_id] = push
         self._put(self._carry(push))
-        self._at(deadline, lambda: self._expire(push))
+        self._watch(push, deadline, max(deadline - self._plane.clock.now(), LEAST_PATIENCE_S))
 
     def read(self) -> None:
         """What has come, up to a bound. Raises ConnectionLost, ChannelError, OSError."""
@@ -208,10 +217,23 @@ class Connection(ABC):
             push.is_live = False
         return push
 
-    def _expire(self, push: OutgoingPush) -> None:
-        if self._pushes.get(push.push_id) is push:
-            self._end(push.push_id)
-            self._give_up(push, PushFailed(push.push_id, "the deadline has passed"))
+    def _num_through(self) -> int:
+        """Bytes that have got through to the peer so far; 0 for what takes no time to."""
+        return 0
+
+    def _watch(self, push: OutgoingPush, deadline: float, patience_s: float) -> None:
+        before = self._num_through()
+        self._at(deadline, lambda: self._expire(push, patience_s, before))
+
+    def _expire(self, push: OutgoingPush, patience_s: float, num_before: int) -> None:
+        """Unless the link is slow, not still: then it has as long again."""
+        if self._pushes.get(push.push_id) is not push:
+            return
+        if self._num_through() - num_before > patience_s * LEAST_BYTES_S:
+            self._watch(push, self._plane.after(patience_s), patience_s)
+            return
+        self._end(push.push_id)
+        self._give_up(push, PushFailed(push.push_id, "the deadline has passed"))
 
     def _at(self, time: float, action: Callable[[], None]) -> None:
         self._plane.timers.at(time, lambda: self._keeper.guard(self, action))

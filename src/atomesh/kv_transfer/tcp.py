@@ -11,7 +11,9 @@ import xxhash
 from atomesh.kv_transfer.channel import ChannelError, Side
 from atomesh.kv_transfer.connection import ROUND_BYTES, Connection, ConnectionLost, Keeper, OutgoingPush
 from atomesh.kv_transfer.landing import Landing
+from atomesh.kv_transfer.pace import Pace, num_unsent
 from atomesh.kv_transfer.plane import Plane
+from atomesh.kv_transfer.transport import Arriving
 from atomesh.kv_transfer.wire import Payload, PayloadEnd, WireMessage
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class TcpConnection(Connection):
         self._coming_since = 0.0
         self._landing = Landing(0, ())
         self._wake_bytes = 1
+        self._num_sent = 0
+        self._pace = Pace(plane.clock.now())
 
     def divert(self, grant: bytes, reason: str) -> None:
         if self._coming is not None and self._coming.grant == grant and not self._landing.is_diverted:
@@ -47,6 +51,8 @@ class TcpConnection(Connection):
             self._read_payload(ROUND_BYTES)
         finally:
             self._await_payload()
+            if self._pace.is_steady(self._plane.clock.now()):
+                self._plane.emit(Arriving(self.peer))
 
     def _next_message(self) -> WireMessage | None:
         """What was read together with a frame may be the beginning of a payload."""
@@ -66,6 +72,7 @@ class TcpConnection(Connection):
             if count == 0:
                 raise ConnectionLost("the peer has closed the connection within a block")
             self._landing.took(count)
+            self._pace.num_bytes += count
             budget -= count
 
     def _await_payload(self) -> None:
@@ -74,6 +81,15 @@ class TcpConnection(Connection):
         if wanted != self._wake_bytes:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
             self._wake_bytes = wanted
+
+    def _transmit(self, piece: memoryview) -> int:
+        count = super()._transmit(piece)
+        self._num_sent += count
+        return count
+
+    def _num_through(self) -> int:
+        """What the kernel has taken, but for what still waits there."""
+        return self._num_sent - num_unsent(self.sock)
 
     def _carry(self, push: OutgoingPush) -> "Item":
         if not push.is_live:
@@ -129,6 +145,7 @@ class TcpConnection(Connection):
         targets = self._claim(payload.push_id, payload.grant, payload.indices) or ()
         size = len(payload.indices) * pool.block_bytes
         self._coming, self._coming_since = payload, self._plane.clock.now()
+        self._pace = Pace(self._coming_since)
         self._landing = Landing(size, [pool.block(number) for number in targets])
         self._await_payload()
 

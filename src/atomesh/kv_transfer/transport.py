@@ -11,6 +11,8 @@ from typing import Protocol
 from atomesh.protocol.kv_handoff import HandoffMessage
 from atomesh.protocol.step_sample import TransferSample
 
+LEAST_BYTES_S = 2**20  # over a slower link nothing is worth moving
+
 
 @dataclass(frozen=True, slots=True)
 class BlockPush:
@@ -57,6 +59,13 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class Arriving:
+    """Blocks from `peer` are on their way and come along, so far without a whole push: said now and then."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Damaged:
     """Something pushed under `grant` failed its checksum, its size or its right; no block of it counts."""
 
@@ -79,7 +88,7 @@ class PeerLost:
     reason: str
 
 
-TransportEvent = Heard | Pushed | PushFailed | Received | Damaged | Fenced | PeerLost
+TransportEvent = Heard | Pushed | PushFailed | Received | Arriving | Damaged | Fenced | PeerLost
 
 
 class KVTransport(Protocol):
@@ -104,7 +113,8 @@ class KVTransport(Protocol):
     ) -> None:
         """Bring blocks to where the peer admits them. Ends in Pushed, PushFailed or PeerLost.
 
-        Until then the blocks' content must not change. `deadline_s` counts from now.
+        Until then the blocks' content must not change. `deadline_s` counts from now, and again from its end
+        as long as bytes get through to the peer, LEAST_BYTES_S of them a second.
         """
         ...
 

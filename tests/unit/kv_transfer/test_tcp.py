@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from atomesh.kv_transfer import connection, outbox, tcp
+from atomesh.kv_transfer import connection, outbox, pace, tcp
 from atomesh.kv_transfer.channel import ChannelError
 from atomesh.kv_transfer.connection import ConnectionLost, OutgoingPush
 from atomesh.kv_transfer.pool_memory import PoolMemory
 from atomesh.kv_transfer.tcp import TcpConnection
-from atomesh.kv_transfer.transport import BlockPush, Damaged, Heard, Pushed, PushFailed, Received
+from atomesh.kv_transfer.transport import Arriving, BlockPush, Damaged, Heard, Pushed, PushFailed, Received
 from atomesh.kv_transfer.wire import Notice, Payload, PayloadEnd, Said, WireMessage
 from atomesh.protocol.kv_handoff import Commit, Renew
 from atomesh.testing.connection_pair import ConnectionEnd, ConnectionPair
@@ -161,6 +161,50 @@ def test_after_its_deadline_a_push_reads_the_pool_no_more(pair: ConnectionPair) 
     pair.exchange()
     assert pair.listener.events() == [Received(GRANT, (0, 1))]
     assert values(pair.listener)[:2] == [255, 255]
+
+
+def test_a_slow_link_is_not_cut_off(pair: ConnectionPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LEAST_BYTES_S", 1000)
+    monkeypatch.setattr(pace, "LEAST_BYTES_S", 1000)
+    pair.listener.plane.grants.admit("caller", GRANT, {0: 0, 1: 1, 2: 2, 3: 3})
+    push(pair.caller, {0: 0, 1: 1, 2: 2, 3: 3})
+    seconds, heard = 0.0, []
+    while not (told := pair.caller.events()):
+        pair.caller.write()
+        for end in (pair.caller, pair.listener):
+            end.pass_time(DEADLINE / 2)
+        seconds += DEADLINE / 2
+        pair.listener.read()
+        pair.listener.write()
+        pair.caller.read()
+        heard += pair.listener.events()
+    assert told == [Pushed(1)]
+    assert seconds > 2 * DEADLINE
+    assert heard[0] == Arriving("caller")
+    assert heard[-1] == Received(GRANT, (0, 1, 2, 3))
+    assert set(heard[:-1]) == {Arriving("caller")}
+
+
+def test_a_link_that_has_come_to_a_stand_is_cut_off(
+    pair: ConnectionPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LEAST_BYTES_S", 1000)
+    pair.listener.plane.grants.admit("caller", GRANT, {0: 0, 1: 1, 2: 2, 3: 3})
+    push(pair.caller, {0: 0, 1: 1, 2: 2, 3: 3})
+    pair.caller.write()
+    pair.listener.read()
+    pair.caller.write()
+    pair.caller.pass_time(DEADLINE)
+    assert pair.caller.events() == []  # something got through meanwhile
+    pair.caller.pass_time(DEADLINE)
+    assert pair.caller.events() == [PushFailed(1, "the deadline has passed")]
+
+
+def test_a_push_that_comes_too_late_fails_at_once(pair: ConnectionPair) -> None:
+    pair.caller.pass_time(DEADLINE + 1.0)
+    push(pair.caller, {0: 0})
+    pair.caller.pass_time(0.0)
+    assert pair.caller.events() == [PushFailed(1, "the deadline has passed")]
 
 
 def test_a_push_that_has_not_begun_by_its_deadline_is_never_sent(pair: ConnectionPair) -> None:

@@ -7,8 +7,9 @@ Everything is a share of the lease (`--kv-lease`), and everything is renewed by 
     grant   a third       a peer that still computes, or has not begun to push: engines listen between two
                           steps; renewed by what it says and by what it brings
     stall   a fifteenth   once blocks are on their way: a push ends in that time and the time of all bytes
-                          before it over the slowest link, or has failed; a decode leg that has seen the
-                          first of its blocks waits as long for the next, and then computes its prompt
+                          before it over a slow link, or has failed; a decode leg that has seen the first
+                          of its blocks waits as long for the next, and then computes its prompt; both have
+                          as long again while bytes get through, be it slowly
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from atomesh.errors import ConfigurationError
 
 MAX_LEASE_S = 86_400.0
 RENEWALS_PER_LEASE = 3
-SLOWEST_LINK = 32 * 2**20  # bytes a second; over a slower one a prompt is sooner computed than moved
+SLOWEST_LINK = 32 * 2**20  # bytes a second; of a slower one the transport says that bytes get through
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,15 @@ class KVReceiver:
         if transfer.is_announced and not transfer.missing:
             self._complete(transfer, now)
 
+    def arriving(self, peer: str, now: float) -> None:
+        """A slow link is no reason to stop waiting for what comes over it, in whatever order."""
+        for transfer in self._intake:
+            if transfer.peer == peer and transfer.missing:
+                end_s = now + self._lease_s(transfer)
+                if transfer.claim is None:
+                    end_s = min(end_s, self._gate.end_of(transfer.ticket.ticket_id, now))
+                transfer.lease_end_s = max(transfer.lease_end_s, end_s)
+
     def damaged(self, grant: bytes) -> None:
         transfer = self._intake.of_grant(grant)
         if transfer is not None:
@@ -273,17 +282,16 @@ class KVReceiver:
     def _extend(self, transfer: Transfer, now: float) -> None:
         """Something has come of the grant: from now on, how long may the next take?"""
         transfer.has_begun = True
-        self._set_lease(transfer, now)
+        transfer.lease_end_s = now + self._lease_s(transfer)
 
-    def _set_lease(self, transfer: Transfer, now: float) -> None:
+    def _lease_s(self, transfer: Transfer) -> float:
         """A prefill worker that has begun to push, and has no more to compute, keeps nobody waiting.
 
         All that is still to come, from whomever, may come before what this transfer waits for.
         """
-        lease_s = self._config.grant_lease_s
         if transfer.has_begun and transfer.claim is not None:
-            lease_s = self._config.stall_s(self._kv.pool.num_reserved if transfer.missing else 0)
-        transfer.lease_end_s = now + lease_s
+            return self._config.stall_s(self._kv.pool.num_reserved if transfer.missing else 0)
+        return self._config.grant_lease_s
 
     def _complete(self, transfer: Transfer, now: float) -> None:
         transfer.is_committed = True
@@ -302,7 +310,7 @@ class KVReceiver:
         elif transfer.is_committed:
             self._hand_over(transfer, claim)
         else:
-            self._set_lease(transfer, now)
+            transfer.lease_end_s = now + self._lease_s(transfer)
 
     def _hand_over(self, transfer: Transfer, claim: Claim) -> None:
         self._intake.hand_over(transfer, claim.request)

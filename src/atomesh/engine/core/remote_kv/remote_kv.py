@@ -110,6 +110,10 @@ class RemoteKV:
         self.receiver.received(grant, indices, now)
         self.fetcher.received(grant, indices)
 
+    def arriving(self, peer: str, now: float) -> None:
+        """Blocks from there come along, if slowly."""
+        self.receiver.arriving(peer, now)
+
     def damaged(self, grant: bytes, reason: str, now: float) -> None:
         self.receiver.damaged(grant)
         self.fetcher.damaged(grant)

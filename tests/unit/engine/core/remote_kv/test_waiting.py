@@ -182,6 +182,26 @@ def test_a_slow_link_is_given_the_time_of_all_that_is_to_come() -> None:
     assert decode.engine.next_deadline() == 1.0 + STALL_S + 1
 
 
+def test_a_decode_leg_waits_for_blocks_that_come_along_slowly() -> None:
+    decode = worker("d", block_bytes=SLOWEST_LINK)
+    token = grant(decode)
+    remote_kv = decode.scheduler.remote_kv
+    remote_kv.received(token, (0,), 0.0)
+    decode.engine.add(scripted_request("a", PROMPT), DecodeLeg(outputs={0: [5]}, ticket=ticket()))
+    for now in (3.0, 6.0, 9.0):
+        remote_kv.arriving("p", now)
+        assert decode.engine.next_deadline() == now + STALL_S + 2
+    remote_kv.arriving("another", 12.0)
+    assert decode.engine.next_deadline() == 9.0 + STALL_S + 2
+
+
+def test_what_comes_along_keeps_no_unclaimed_grant_beyond_its_ticket() -> None:
+    decode = worker("d")
+    grant(decode, ttl_s=12.0)
+    decode.scheduler.remote_kv.arriving("p", 8.0)
+    assert decode.engine.next_deadline() == 12.0
+
+
 @pytest.mark.parametrize("lease_s", [3.0, 30.0, 300.0])
 def test_the_lease_governs_every_wait(lease_s: float) -> None:
     config = RemoteKVConfig(SECRET, "d", lease_s=lease_s)
