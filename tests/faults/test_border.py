@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from atomesh.testing.completion_client import Outcome
+from atomesh.testing.completion_client import LOGPROB_TOLERANCE, Outcome
 from atomesh.testing.fresh_prompts import fresh_prompt
 from atomesh.testing.pd_bench import PDBench
 from atomesh.testing.served_process import wait_for
@@ -88,7 +88,9 @@ def test_b4_logprobs_are_complete_the_first_from_prefill(bench: PDBench, referen
     for answer in (bench.client.complete(prompt, **fields), bench.client.stream(prompt, **fields).finish()):
         assert answer.tokens == wanted.tokens
         assert len(answer.choices[0].logprobs) == 6
-        assert answer.choices[0].logprobs == pytest.approx(wanted.choices[0].logprobs, abs=1e-4)
+        assert answer.choices[0].logprobs == pytest.approx(
+            wanted.choices[0].logprobs, abs=LOGPROB_TOLERANCE, rel=0
+        )
 
 
 def test_b4_text_joins_across_the_border(bench: PDBench, reference: PDBench) -> None:
@@ -117,7 +119,9 @@ def test_b5_the_prompts_logprobs_come_from_prefill(bench: PDBench, reference: PD
     assert answer.tokens == wanted.tokens
     assert answer.choices[0].text == wanted.choices[0].text
     assert len(answer.choices[0].logprobs) == len(prompt) - 1 + 3
-    assert answer.choices[0].logprobs == pytest.approx(wanted.choices[0].logprobs, abs=1e-4)
+    assert answer.choices[0].logprobs == pytest.approx(
+        wanted.choices[0].logprobs, abs=LOGPROB_TOLERANCE, rel=0
+    )
 
 
 @pytest.mark.parametrize("length", [BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 7])

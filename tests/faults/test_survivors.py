@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atomesh.testing.completion_client import Outcome
+from atomesh.testing.completion_client import LOGPROB_TOLERANCE, Outcome
 from atomesh.testing.fresh_prompts import fresh_prompt
 from atomesh.testing.pd_bench import PDBench
 from atomesh.testing.served_process import wait_for
@@ -31,14 +31,14 @@ def fields_of(kind: str) -> dict[str, Any]:
 
 
 def without_logprobs(answer: Outcome) -> Outcome:
-    return replace(answer, choices=tuple(replace(one, logprobs=None) for one in answer.choices))
+    return replace(answer, choices=tuple(replace(one, logprobs=()) for one in answer.choices))
 
 
 def is_same(answer: Outcome, wanted: Outcome) -> bool:
-    """All of it but the last digits of logprobs: what is computed once more is summed in another order."""
+    """All of it, logprobs up to what one worker's own differ by."""
     pairs = zip(answer.choices, wanted.choices, strict=True)
     return without_logprobs(answer) == without_logprobs(wanted) and all(
-        one.logprobs == pytest.approx(other.logprobs, abs=1e-4) for one, other in pairs
+        one.logprobs == pytest.approx(other.logprobs, abs=LOGPROB_TOLERANCE, rel=0) for one, other in pairs
     )
 
 
@@ -52,14 +52,14 @@ def decoders_at_work(bench: PDBench) -> list[dict[str, Any]]:
 
 def killed_at(bench: PDBench, prompt: list[int], at: int, fields: dict[str, Any]) -> Outcome:
     """The answer of which so many tokens had come when its decode worker was killed."""
+    bench.arm("decode", "step_delay", 300, 0.03)  # so that it is not over before it is killed
     if at == 0:
-        bench.arm("prefill", "step_delay", 20, 0.2)
+        bench.arm("prefill", "step_delay", 20, 0.4)
         with ThreadPoolExecutor(1) as threads:
             asked = threads.submit(bench.client.complete, prompt, **fields)
             wait_for(lambda: len(decoders_at_work(bench)) == 1)
             bench.end(decoders_at_work(bench)[0])
             return asked.result()
-    bench.arm("decode", "step_delay", 300, 0.03)
     stream = bench.client.stream(prompt, **fields)
     count = 0
     while count < at:
@@ -81,6 +81,21 @@ def test_d1_a_death_of_decode_is_not_seen(pairs: PDBench, reference: PDBench, at
     assert (answer.status, answer.ended_well) == (200, True)
     assert answer.completion_tokens == LENGTH * fields.get("n", 1)
     assert pairs.metric("atomesh_migrations_total") - moves == 1
+
+
+def test_d1_logprobs_differ_no_more_than_one_workers_own(reference: PDBench) -> None:
+    """Alone, then among others that share its steps, then with its prefix in the cache."""
+    prompts = [fresh_prompt(200) for _ in range(AT_ONCE)]
+    fields = fields_of("seeded")
+    alone = [reference.client.complete(prompt, **fields) for prompt in prompts[:2]]
+    assert reference.admin("POST", "/reset_prefix_cache").status == 200
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        among = list(threads.map(lambda one: reference.client.complete(one, **fields), prompts))
+    again = [reference.client.complete(prompt, **fields) for prompt in prompts[:2]]
+    for answers in (among[:2], again):
+        for answer, wanted in zip(answers, alone, strict=True):
+            assert_same(answer, wanted)
+            assert len(answer.choices[0].logprobs) == LENGTH
 
 
 class Load:
