@@ -5,6 +5,7 @@ import resource
 import statistics
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -65,8 +66,20 @@ class Client:
         await asyncio.gather(*tasks)
 
 
-async def measure(tmp_path: Path) -> tuple[float, float]:
-    """The other tenant's median time to a first token without the flood and with it; the rest is checked."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """p95 of how soon the flood was refused, and of its first tokens; the other tenant's first tokens with it
+    over those without it; the first one after it, and MiB grown meanwhile."""
+
+    refused_s: float
+    flood_ttft_s: float
+    ratio: float
+    after_s: float
+    grown_mib: float
+
+
+async def measure(tmp_path: Path) -> Measured:
+    """One run, whose statuses are checked."""
     tenants = tmp_path / "tenants.toml"
     tenants.write_text(f'tenant = [{{name = "f", key = "{FLOOD}"}}, {{name = "o", key = "{OTHER}"}}]')
     chosen = GatewayOptions(
@@ -89,14 +102,16 @@ async def measure(tmp_path: Path) -> tuple[float, float]:
 
     assert set(flood.statuses) <= {200, 429, 503}
     assert flood.statuses[200] >= 0.5 * CAPACITY * FLOOD_S
-    assert quantile(flood.refused_s) < 0.1
-    assert quantile(flood.ttft_s) <= MAX_WAIT_S + 4 * STEP_S
-    assert grown_mib < 64
     assert calm.statuses == Counter({200: 10})
     assert set(beside.statuses) == {200}
     assert after.statuses == Counter({200: 6})
-    assert max(after.ttft_s) <= 4 * STEP_S
-    return statistics.median(calm.ttft_s), statistics.median(beside.ttft_s)
+    return Measured(
+        quantile(flood.refused_s),
+        quantile(flood.ttft_s),
+        statistics.median(beside.ttft_s) / statistics.median(calm.ttft_s),
+        max(after.ttft_s),
+        grown_mib,
+    )
 
 
 def quantile(values: list[float]) -> float:
@@ -104,9 +119,13 @@ def quantile(values: list[float]) -> float:
 
 
 def test_f8_twenty_times_overload(tmp_path: Path) -> None:
-    ratios = []
+    """The median of three runs, as FAULTS.md has it of timed rows."""
+    runs = []
     for number in range(3):
         (place := tmp_path / str(number)).mkdir()
-        alone_s, beside_s = asyncio.run(measure(place))
-        ratios.append(beside_s / alone_s)
-    assert statistics.median(ratios) <= 2.0
+        runs.append(asyncio.run(measure(place)))
+    assert statistics.median(run.refused_s for run in runs) < 0.1, runs
+    assert statistics.median(run.flood_ttft_s for run in runs) <= MAX_WAIT_S + 4 * STEP_S, runs
+    assert statistics.median(run.ratio for run in runs) <= 2.0, runs
+    assert statistics.median(run.after_s for run in runs) <= 4 * STEP_S, runs
+    assert max(run.grown_mib for run in runs) < 64, runs
