@@ -41,6 +41,7 @@ from revision import commit
 
 from atomesh.cli import environment
 from atomesh.cli.core_shares import usable_cores
+from atomesh.cli.process import end_on_sigterm
 from atomesh.errors import AtomeshError
 from atomesh.model_files.catalog import DEFAULT_MODEL
 from atomesh.model_files.resolve import resolve_model
@@ -87,6 +88,7 @@ class Bench:
 
 def main() -> None:
     options = parse_options()
+    end_on_sigterm()
     try:
         report = measure(options)
     except (AtomeshError, RuntimeError, ValueError) as error:

@@ -32,6 +32,7 @@ from routing_trace import Chat, read_chats
 
 from atomesh.cli import environment
 from atomesh.cli.core_shares import usable_cores
+from atomesh.cli.process import end_on_sigterm
 from atomesh.errors import AtomeshError
 from atomesh.model_files.catalog import DEFAULT_MODEL
 from atomesh.model_files.resolve import resolve_model
@@ -71,6 +72,7 @@ Starter = Callable[[Engines, argparse.Namespace, Path], Start]
 
 def main() -> None:
     options = parse_options()
+    end_on_sigterm()
     try:
         report = measure(options)
     except (AtomeshError, RuntimeError, ValueError) as error:
@@ -231,8 +233,8 @@ def parse_options() -> argparse.Namespace:
     names = tuple(CONTESTANTS)
     parser.add_argument("--contestants", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--routers", type=Path, default=ROOT / "routers-env", help="made if missing")
-    parser.add_argument("--requests", type=int, default=1000, help="the first of the trace")
-    parser.add_argument("--seconds", type=float, default=14.0, help="of a run, into which they are scaled")
+    parser.add_argument("--requests", type=int, default=800, help="the first of the trace")
+    parser.add_argument("--seconds", type=float, default=11.0, help="of a run, into which they are scaled")
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--blocks", type=int, default=4000, help="of each engine's prefix cache")
     parser.add_argument("--block-size", type=int, default=16, help="tokens")
