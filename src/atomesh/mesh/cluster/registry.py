@@ -108,7 +108,12 @@ class Commitment:
         return num_tokens - done
 
     def prefilled(self) -> None:
-        """The leg's prompt has been answered; what is left of it is decode. Of a probe that is enough."""
+        """The leg's prompt has been answered; what is left of it is decode. Of a probe that is enough.
+
+        To be told with every step: only the first changes anything.
+        """
+        if self._has_answered:
+            return
         self._worker.prompts.pop(self, None)
         self._set_left(0, 0)
         self._has_answered = True

@@ -60,8 +60,7 @@ class Drive:
                     case Emit():
                         self._decider.saw(self._account, action.deltas)
                         yield action.deltas
-                        if action.then is not None:
-                            event = await self._legs.next(action.then, None)
+                        event = await self._legs.next(action.then, None) if action.then else None
                     case Place() | PlaceRest():
                         self._count(action)
                         event = await self._find(action)

@@ -12,6 +12,8 @@ from atomesh.mesh.admission.tenant import Tenant
 from atomesh.mesh.dispatch.admission import AdmissionGate
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 
+CHARGED_STEPS = 8  # at once: nobody's share changes sooner than that
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -46,6 +48,8 @@ class Visit:
         self._meter: CostMeter | None = None
         self._waited_s = 0.0
         self._has_answer = False
+        self._uncharged: list[TokenDelta] = []
+        self._uncharged_steps = 0
 
     def enter(self) -> None:
         """Raises RateLimitError or ServiceUnavailableError, and then nothing has been charged."""
@@ -62,14 +66,22 @@ class Visit:
 
     def see(self, deltas: list[TokenDelta]) -> list[TokenDelta]:
         """One step's deltas, as the client shall see them."""
-        now = self._clock.now()
-        if self._meter is not None:
-            self._gate.charge(self.entry, self._meter.take(deltas, now))
-        self._limits.spend_tokens(sum(len(delta.token_ids) for delta in deltas), now)
+        self._uncharged += deltas
+        self._uncharged_steps += 1
+        if self._uncharged_steps >= CHARGED_STEPS or not self._has_answer:
+            self._charge()
         if not self._has_answer:  # its prompt has been computed: there may be room for another
             self._has_answer = True
             self._gate.look()
-        return [self._with_wait(delta) if delta.timings is not None else delta for delta in deltas]
+        return [delta if delta.timings is None else self._with_wait(delta) for delta in deltas]
+
+    def _charge(self) -> None:
+        """What the steps since the last time have brought."""
+        now, deltas = self._clock.now(), self._uncharged
+        self._uncharged, self._uncharged_steps = [], 0
+        if self._meter is not None:
+            self._gate.charge(self.entry, self._meter.take(deltas, now))
+        self._limits.spend_tokens(sum([len(delta.token_ids) for delta in deltas]), now)
 
     def settle(self, prompt_tokens: int | None, cached_tokens: int, output_tokens: int) -> None:
         """All at once, of an answer whose counts are only known in the end; what was guessed too high is
@@ -81,6 +93,7 @@ class Visit:
             self._gate.charge(self.entry, self._meter.settle(prompt, cached_tokens, output_tokens))
 
     def leave(self) -> None:
+        self._charge()
         rest = 0.0 if self._meter is None else self._meter.end(self._clock.now())
         self._gate.leave(self.entry, rest)
 
