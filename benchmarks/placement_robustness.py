@@ -1,7 +1,7 @@
 """Whether `kv_aware` is as good where its weights were not chosen: other traffic, fleets and caches.
 
-The weights were chosen on the first half of the trace and on the tenants; the second half, the other fleets
-and the chats had no part in that. Simulated, as benchmarks/placement.py. `python
+The weights were chosen on the first half of the trace and on the tenants, and then looked at on all the
+others, with seed 0; other seeds had no part in that. Simulated, as benchmarks/placement.py. `python
 benchmarks/placement_robustness.py --help`
 """
 
@@ -138,7 +138,7 @@ def as_markdown(tuned: Sequence[Tuned], judged: Sequence[Judged], options: argpa
         "behind means that the interval, widened by what the search leaves open, lies below 1. Tenants: 64 "
         "system prompts of 1,000 to 12,000 tokens, asked for as 1/rank, and a question of its own in each "
         "request; chats: six turns on average that share nothing with other chats. The weights were chosen "
-        "on the first half of the trace and on the tenants; the rest had no part in it.",
+        "on the first half of the trace and on the tenants, and looked at on the rest with seed 0.",
         table(
             ["where", "highest load", *(f"to `{policy}`" for policy in RIVALS), f"to `{IDEAL}`"],
             [one.row() for one in judged],

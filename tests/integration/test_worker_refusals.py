@@ -1,4 +1,4 @@
-"""What should be a worker and is none of ours: not served from, counted by reason; and one that says nothing."""
+"""What should be a worker and is none of ours, counted by reason and not served from; one that is silent."""
 
 from pathlib import Path
 from typing import Any

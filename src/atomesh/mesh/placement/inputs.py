@@ -48,10 +48,9 @@ class Weights:
     `waste`: computing what lies elsewhere, for each request that stands behind one, up to `most_waste`. A
     second of such work is lost to everyone in the queue, so the price grows with it; but more than a few
     prompts' worth of queue would tie all requests to whoever holds their beginning. They were chosen on the
-    first half of the conversation trace and on the made-up tenants of benchmarks/placement_robustness.py,
-    which judges them on other traffic. The first half is flat from a `waste` of 2 to 8 (a load of 1.28, but
-    1.20 with 0 and 1.27 with 1); where many share system prompts, 4 up to 32 cuts the mean TTFT of a high
-    load by a fifth against 2 up to 16.
+    first half of the conversation trace and on the made-up tenants of benchmarks/placement_robustness.py.
+    The first half is flat from a `waste` of 2 to 8 (a load of 1.28, but 1.20 with 0 and 1.27 with 1); where
+    many share system prompts, 4 up to 32 has the shorter queues.
     `interference`: each running answer's delay, and each answer's own time after its first token.
     `hysteresis`: the share by which the other way, whole or apart, must be cheaper to be taken next.
     `fetch_margin`: the share of what computing a prefix takes that fetching it must spare.
