@@ -41,8 +41,6 @@ bench: $(TESTING)
 	$(BIN)/python benchmarks/prefix_fetch.py --write docs/results.md
 	$(BIN)/python benchmarks/kv_index.py --write docs/results.md
 	$(BIN)/python benchmarks/placement_decision.py --write docs/results.md
-	$(BIN)/python benchmarks/kv_index.py --write docs/results.md
-	$(BIN)/python benchmarks/placement_decision.py --write docs/results.md
 	$(BIN)/python benchmarks/placement.py --trace $(TRACE) --processes 2 --write docs/results.md
 	$(BIN)/python benchmarks/placement_robustness.py --trace $(TRACE) --processes 2 --write docs/results.md
 	$(BIN)/python benchmarks/placement_live.py --trace $(TRACE) --write docs/results.md
