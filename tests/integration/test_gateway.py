@@ -13,7 +13,6 @@ import aiohttp
 import pytest
 
 from atomesh.clock import MonotonicClock
-from atomesh.errors import ModelFileError
 from atomesh.mesh.gateway.access import AccessOptions
 from atomesh.mesh.gateway.app import Gateway, GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
@@ -250,24 +249,6 @@ def test_a_second_stop_ends_what_runs_with_an_error_frame(
 
     run(scenario)
     assert "uvicorn.error" not in {record.name for record in caplog.records}
-
-
-def test_a_model_without_a_usable_text_side_ends_the_gateway(
-    address: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(_model: ModelDescription) -> TextSide:
-        raise ModelFileError("the tokenizer is damaged")
-
-    async def scenario() -> None:
-        async with (
-            scripted_worker(scripted_engine(PacedTokens()), address, SECRET),
-            running(options(address), refuse) as server,
-        ):
-            with pytest.raises(ModelFileError, match="damaged"):
-                await server.task
-
-    run(scenario)
-    assert caplog.messages == []  # the error says it all
 
 
 def test_a_worker_that_comes_back_is_told_of_as_loudly_as_its_going(

@@ -95,6 +95,9 @@ class HttpBackend(QuietBackend, ABC):
             await self._keep_in_touch()
         except NoTokensError:
             await TextWorker(self.spec, self.context, self.client).run()
+        except Exception:
+            self._lost()
+            raise
         finally:
             await self.client.close()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from atomesh.errors import ServiceUnavailableError
 from atomesh.mesh.backends.backend import WorkerBackend
+from atomesh.mesh.backends.tireless import tirelessly
 from atomesh.mesh.cluster.registry import WorkerRegistry
 
 
@@ -28,7 +29,7 @@ class BackendPool(Mapping[str, WorkerBackend]):
         return len(self._backends)
 
     async def run(self) -> None:
-        """Keep all connections until cancelled."""
+        """Keep all connections until cancelled; what goes wrong with one is no other's trouble."""
         async with asyncio.TaskGroup() as self._group:
             for address in self._backends:
                 self._keep_connected(address)
@@ -63,4 +64,5 @@ class BackendPool(Mapping[str, WorkerBackend]):
 
     def _keep_connected(self, address: str) -> None:
         if self._group is not None:
-            self._tasks[address] = self._group.create_task(self._backends[address].run())
+            kept = tirelessly(f"the connection to {address}", self._backends[address].run)
+            self._tasks[address] = self._group.create_task(kept)

@@ -1,7 +1,7 @@
 """Routes for the operator: what the workers are doing, and what to tell them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,13 +28,14 @@ ADMIN_PREFIXES = ("/workers/", "/debug/")
 
 @dataclass(frozen=True, slots=True)
 class AdminRoutes:
-    """`with_faults`: whether POST /debug/fault is there at all."""
+    """`with_faults`: whether POST /debug/fault is there at all. `failures`: why models are not offered."""
 
     registry: WorkerRegistry
     workers: BackendPool
     office: TicketOffice
     with_faults: bool
     clock: Clock
+    failures: Callable[[], Mapping[str, str]] = dict
 
     def behind(self, token: str) -> list[Route]:
         """The routes, each for the holder of `token` alone."""
@@ -56,7 +57,8 @@ class AdminRoutes:
         return routes
 
     async def _list_workers(self, _request: Request) -> Response:
-        return _json({"workers": describe_workers(self.registry.snapshot(), self.clock.now())})
+        cluster, now = self.registry.snapshot(), self.clock.now()
+        return _json({"workers": describe_workers(cluster, now, self.failures())})
 
     async def _add_worker(self, request: Request) -> Response:
         wanted = await read_json(request, NewWorker)

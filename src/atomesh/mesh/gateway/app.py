@@ -21,6 +21,7 @@ from atomesh.mesh.backends.make_backend import make_backend
 from atomesh.mesh.backends.pool import BackendPool
 from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.backends.text_servers import TextServers
+from atomesh.mesh.backends.tireless import tirelessly
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.dispatch.dispatcher import DEFAULT_RULES, Dispatcher, DispatchRules
 from atomesh.mesh.dispatch.shared import share
@@ -81,7 +82,7 @@ class GatewayOptions:
 
 
 class Gateway:
-    """`run` serves until `stop`. Raises ModelFileError when a model's text side cannot be loaded.
+    """`run` serves until `stop`. A model whose text side cannot be loaded is not offered.
 
     Raises ConfigurationError at once when the tenants' or the TLS files are not good.
     """
@@ -148,18 +149,18 @@ class Gateway:
             asyncio.create_task(work)
             for work in (
                 self._backends.run(),
-                self._models.run(),
-                self._access.run(),
-                self._discovery.run(),
-                self._registrations.run(),
-                self._rebalancer.run(),
+                tirelessly("the loading of models", self._models.run),
+                tirelessly("the look at the tenants", self._access.run),
+                tirelessly("discovery", self._discovery.run),
+                tirelessly("the look at leases", self._registrations.run),
+                tirelessly("the rebalancer", self._rebalancer.run),
                 self._end(),
             )
         ]
         server = asyncio.create_task(self._server.run_on(listener))
         try:
             done, _ = await asyncio.wait((server, *background), return_when=asyncio.FIRST_COMPLETED)
-            if server not in done:  # what works in the background ends only by failing
+            if server not in done:  # such work ends only by an error of ours: what others say is survived
                 self._server.stop(within_s=CUT_S)
             await server
             for task in done - {server}:
@@ -210,7 +211,12 @@ class Gateway:
         if options.cors_origins:
             layers.insert(0, Middleware(Cors, options.cors_origins))
         admin = AdminRoutes(
-            self.registry, self._backends, self._shared.office, options.enable_faults, self._clock
+            self.registry,
+            self._backends,
+            self._shared.office,
+            options.enable_faults,
+            self._clock,
+            lambda: self._models.failures,
         )
         app = create_app(
             self._models,

@@ -18,6 +18,7 @@ FILE_POLL_S = 1.0
 DNS_POLL_S = 10.0
 MAX_FILE_BYTES = 2**20
 COMMAND_LINE = "the command line"
+EXPECTED = (OSError, UnicodeError, ConfigurationError)
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -124,15 +125,23 @@ class Discovery:
                 is_missed = False
                 if addresses is not None:
                     self._apply(self._membership.replace(source.name, addresses))
-            except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+            except Exception as error:  # noqa: BLE001  what a name or a file says is not ours to trust
                 if not is_missed:
-                    _log.warning("%s cannot be used, all stays as it is: %s", source.name, error)
+                    _log.warning(
+                        "%s cannot be used, all stays as it is: %s",
+                        source.name,
+                        error,
+                        exc_info=None if isinstance(error, EXPECTED) else error,
+                    )
                 is_missed = True
             await asyncio.sleep(source.period_s)
 
     def _apply(self, change: Change) -> None:
         for address in change.joined:
-            self._workers.add(address)
+            try:
+                self._workers.add(address)
+            except ConfigurationError as error:
+                _log.warning("a worker is left out: %s", error.message)
         for address in change.left:
             if address in self._workers:
                 self._workers.drain(address)

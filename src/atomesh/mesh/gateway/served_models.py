@@ -1,11 +1,13 @@
 """The models that the gateway offers: each worker's hello names one, whose text side is then loaded once."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from atomesh.errors import AtomeshError
 from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.token_service import TokenService
@@ -15,6 +17,10 @@ from atomesh.protocol.worker import ModelDescription, WorkerDescription
 if TYPE_CHECKING:
     from atomesh.frontend.templates.chat_template import ChatTemplate
     from atomesh.frontend.text.tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
+
+MAX_FAILURES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,11 @@ class TextSide:
 
 
 class ServedModels:
-    """Callable: the models whose text side is loaded, in the order of their first hello."""
+    """Callable: the models whose text side is loaded, in the order of their first hello.
+
+    `failures` says of a model that a worker has and nobody is offered why it could not be loaded; another
+    hello is another try.
+    """
 
     def __init__(
         self,
@@ -44,9 +54,14 @@ class ServedModels:
         self._aliases = tuple(aliases)
         self._heard: asyncio.Queue[ModelDescription] = asyncio.Queue()
         self._models: dict[str, ServedModel] = {}
+        self._failures: dict[str, str] = {}
 
     def __call__(self) -> Sequence[ServedModel]:
         return tuple(self._models.values())
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        return self._failures
 
     def hear(self, worker: WorkerDescription) -> None:
         """A worker has said hello."""
@@ -71,21 +86,43 @@ class ServedModels:
         return aliases_of(name, self._aliases, is_first=not self._models)
 
     async def run(self) -> None:
-        """Load text sides as models are heard of, until cancelled. Raises ModelFileError."""
+        """Load text sides as models are heard of, until cancelled."""
         while True:
             model = await self._heard.get()
             if model.name in self._models:
                 continue
-            text = await asyncio.to_thread(self._load_text, model)
-            self._models[model.name] = ServedModel(
-                name=model.name,
-                tokenizer=text.tokenizer,
-                chat_template=text.chat_template,
-                service=self._make_service(model.name),
-                created=int(time.time()),
-                aliases=self._aliases_of(model.name),
-                sampling_defaults=text.sampling_defaults,
+            try:
+                text = await asyncio.to_thread(self._load_text, model)
+            except Exception as error:  # noqa: BLE001  one worker's files must not end the others' service
+                self._note_failure(model, error)
+            else:
+                self._offer(model.name, text)
+
+    def _offer(self, name: str, text: TextSide) -> None:
+        self._failures.pop(name, None)
+        self._models[name] = ServedModel(
+            name=name,
+            tokenizer=text.tokenizer,
+            chat_template=text.chat_template,
+            service=self._make_service(name),
+            created=int(time.time()),
+            aliases=self._aliases_of(name),
+            sampling_defaults=text.sampling_defaults,
+        )
+
+    def _note_failure(self, model: ModelDescription, error: Exception) -> None:
+        is_expected = isinstance(error, AtomeshError)
+        why = error.message if isinstance(error, AtomeshError) else f"{type(error).__name__}: {error}"
+        if self._failures.get(model.name) != why:
+            _log.error(
+                "the model %.200s is not offered, its text side cannot be loaded: %s",
+                model.name,
+                why,
+                exc_info=None if is_expected else error,
             )
+        if len(self._failures) >= MAX_FAILURES:
+            self._failures.pop(next(iter(self._failures)))
+        self._failures[model.name] = why
 
     def close(self) -> None:
         """End the processes in which chat templates run."""

@@ -1,6 +1,6 @@
 """Workers as the operator sees them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,8 +11,17 @@ from atomesh.protocol.frames import Inspected
 from atomesh.protocol.worker import ModelDescription, RoleWeights, nearest_role
 
 
-def describe_workers(cluster: ClusterSnapshot, now: float) -> list[dict[str, Any]]:
-    return [_describe(worker, cluster.workers, now) for worker in cluster.workers]
+def describe_workers(
+    cluster: ClusterSnapshot, now: float, failures: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """`failures` says of models that are not offered why. `not_offered` is that of the worker's model."""
+    return [
+        {
+            **_describe(worker, cluster.workers, now),
+            "not_offered": failures.get(worker.model_name or ""),
+        }
+        for worker in cluster.workers
+    ]
 
 
 def describe_weights(weights: RoleWeights) -> dict[str, Any]:

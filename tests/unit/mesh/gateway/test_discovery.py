@@ -97,3 +97,25 @@ def test_what_is_no_name_and_port(word: str) -> None:
 
 def test_an_address_is_no_name() -> None:
     assert parse_dns("host:1") is None
+
+
+def test_what_a_source_may_not_raise_or_say_leaves_the_others_as_they_are() -> None:
+    class Choosy(Pool):
+        def add(self, address: str) -> None:
+            if address.startswith("a.."):
+                raise ConfigurationError("no address")
+            super().add(address)
+
+    async def scenario() -> None:
+        pool: Any = Choosy()
+        bad = Told(UnicodeError("label too long"), RecursionError("deep"), ["a..b:1", "c:1"])
+        good = Told(["b:1"])
+        good.name = "another"
+        running = asyncio.create_task(Discovery(pool, [], [bad, good]).run())
+        for source in (bad, good):
+            await asyncio.wait_for(source.is_through.wait(), 5.0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert pool == {"b:1": True, "c:1": True}
+
+    asyncio.run(scenario())
