@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 
 from atomesh.errors import EngineError
 from atomesh.mesh.backends.foreign_errors import to_error
@@ -16,15 +17,18 @@ KEEP_ALIVE_S = 3.0  # servers close after 5 s without a request; who reuses a co
 MAX_CONNECTIONS = 4096
 MAX_ANSWER_BYTES = 64 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
-LOSSES = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError, TimeoutError)
+END_S = 0.2  # for what is left of an answer that nobody reads on
+# No answer, and what is no HTTP: there is nobody whom one could ask there.
+LOSSES = (aiohttp.ClientError, HttpProcessingError, OSError, TimeoutError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StreamedAnswer:
-    """A 200 whose body is still coming."""
+    """A 200 whose body is still coming. With `is_enough` what is left of it may come unread."""
 
     content_type: str
     _response: aiohttp.ClientResponse
+    is_enough: bool = False
 
     async def read(self) -> bytes:
         """All that has arrived, once something has; nothing at the end. Raises WorkerLostError when the body
@@ -38,13 +42,6 @@ class StreamedAnswer:
         """As `read` gives them."""
         while chunk := await self.read():
             yield chunk
-
-    async def until_end(self, within_s: float) -> None:
-        """Pass over what is left of the body, which is little, so that its connection can be used again."""
-        with suppress(WorkerLostError, TimeoutError):
-            async with asyncio.timeout(within_s):
-                while await self.read():
-                    pass
 
     async def whole(self) -> bytes:
         """Raises WorkerLostError when the body breaks off, EngineError when it is too long."""
@@ -67,6 +64,7 @@ class HttpClient:
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"
         self._session: aiohttp.ClientSession | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def get(self, path: str, timeout_s: float) -> bytes:
         """As `ask`, within `timeout_s`; TimeoutError after it."""
@@ -81,7 +79,8 @@ class HttpClient:
     async def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[StreamedAnswer]:
-        """A 200's answer. Leaving the block before its end closes the connection, which ends the request.
+        """A 200's answer. Leaving the block before its end closes the connection, which ends the request; an
+        answer that `is_enough` has END_S to end, unwatched, for its connection to be used again.
 
         Raises WorkerLostError when nobody answers, and what `to_error` makes of any other status.
         """
@@ -92,19 +91,29 @@ class HttpClient:
             )
         except LOSSES:
             raise WorkerLostError from None
+        answer = StreamedAnswer(response.headers.get("content-type", ""), response)
         try:
             if response.status != 200:
                 raise to_error(
                     response.status, await _start_of(response), response.headers.get("retry-after")
                 )
-            yield StreamedAnswer(response.headers.get("content-type", ""), response)
+            yield answer
         finally:
             if response.content.at_eof():
                 response.release()
+            elif answer.is_enough:
+                self._end_later(response)
             else:
                 response.close()
 
+    def _end_later(self, response: aiohttp.ClientResponse) -> None:
+        ending = asyncio.create_task(_end(response))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
     async def close(self) -> None:
+        for ending in self._ending:
+            ending.cancel()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -119,6 +128,18 @@ class HttpClient:
                 read_bufsize=2**20,
             )
         return self._session
+
+
+async def _end(response: aiohttp.ClientResponse) -> None:
+    """Pass over the rest, which is little; what does not end soon is cut off."""
+    try:
+        async with asyncio.timeout(END_S):
+            while await response.content.readany():
+                pass
+    except LOSSES:
+        pass
+    finally:
+        response.close()  # a connection that the end of the body gave back is not touched
 
 
 async def _start_of(response: aiohttp.ClientResponse) -> bytes:

@@ -13,8 +13,7 @@ class SseReader:
     """Feed it bytes, get the frames that are complete, each with the empty line that ends it."""
 
     def __init__(self) -> None:
-        self._rest = b""
-        self._looked_at = 0
+        self._rest = bytearray()
 
     @property
     def is_between_frames(self) -> bool:
@@ -22,13 +21,13 @@ class SseReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Raises EngineError for a frame longer than MAX_FRAME_BYTES."""
-        buffer = self._rest + data
+        searched = len(self._rest)
+        self._rest += data
         frames, begin = [], 0
-        for match in _END.finditer(buffer, max(self._looked_at - 3, 0)):
-            frames.append(buffer[begin : match.end()])
+        for match in _END.finditer(self._rest, max(searched - 3, 0)):
+            frames.append(bytes(self._rest[begin : match.end()]))
             begin = match.end()
-        self._rest = buffer[begin:]
-        self._looked_at = len(self._rest)
+        del self._rest[:begin]
         if len(self._rest) > MAX_FRAME_BYTES:
             raise EngineError(
                 f"the engine sent an event of more than {MAX_FRAME_BYTES >> 20} MiB; ask for fewer choices "

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 
@@ -35,6 +36,15 @@ class _Models(msgspec.Struct, frozen=True):
     data: list[_Model]
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What it serves, what is wrong where that is nothing, and whether it did not even answer."""
+
+    texts: tuple[ModelDescription, ...] = ()
+    trouble: str = ""
+    is_silent: bool = False
+
+
 class TextWorker:
     """Between two looks it is taken for alive; while one takes long, for silent."""
 
@@ -52,11 +62,13 @@ class TextWorker:
         trouble = ""
         try:
             while True:
-                texts, now_trouble = await self._ask()
-                if now_trouble != trouble:
-                    _log.warning("%s", now_trouble or f"the server at {self._spec.url} is ready")
-                    trouble = now_trouble
-                self._note(texts)
+                seen = await self._ask()
+                if seen.trouble != trouble:
+                    _log.warning("%s", seen.trouble or f"the server at {self._spec.url} is ready")
+                    trouble = seen.trouble
+                self._note(seen.texts)
+                if seen.is_silent:
+                    self._server.end(WorkerLostError())
                 await self._until_next_look()
         finally:
             self._context.texts.leave(self._spec.url)
@@ -71,17 +83,16 @@ class TextWorker:
             self._beat()
         self._server.suspected.clear()
 
-    async def _ask(self) -> tuple[tuple[ModelDescription, ...], str]:
-        """Its models, and what is wrong where there are none."""
+    async def _ask(self) -> _Look:
         spec = self._spec
         try:
             texts = _parse(await self._server.client.get("/v1/models", ANSWER_S))
         except (WorkerLostError, TimeoutError):
-            return (), f"the server at {spec.url} does not answer"
+            return _Look(trouble=f"the server at {spec.url} does not answer", is_silent=True)
         except AtomeshError as error:
-            return (), f"the server at {spec.url} cannot be used: {error.message}"
+            return _Look(trouble=f"the server at {spec.url} cannot be used: {error.message}")
         found = tuple(text for text in texts if spec.model in ("", text.name))
-        return found, "" if found else f"the server at {spec.url} has no model {spec.model!r}"
+        return _Look(found, "" if found else f"the server at {spec.url} has no model {spec.model!r}")
 
     def _note(self, texts: tuple[ModelDescription, ...]) -> None:
         registry, was_there = self._context.registry, bool(self._texts)
@@ -116,7 +127,7 @@ class TextWorker:
 def _parse(document: bytes) -> list[ModelDescription]:
     try:
         models = msgspec.json.decode(document, type=_Models).data
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise EngineError("GET /v1/models gives no list of models; is its URL right?") from None
     return [_text_model(one) for one in models[:MAX_MODELS]]
 

@@ -1,11 +1,13 @@
 """One model's servers of text: each request goes to one, and to another while nothing has come back."""
 
+import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Literal
 
 from atomesh.clock import Clock
-from atomesh.errors import AtomeshError
+from atomesh.errors import AtomeshError, EngineError
+from atomesh.mesh.backends.request_stream import UnreadAnswerError
 from atomesh.mesh.backends.text_servers import TextServer
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.cluster.registry import Work, WorkerRegistry
@@ -22,6 +24,8 @@ from atomesh.mesh.request_flow.steps import Nowhere, Place
 from atomesh.mesh.request_flow.text_attempts import TextAttempts
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.worker import LoadReport, ModelDescription
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_POLICY = "least_work"  # nothing is known of what these servers' work costs
 Outcome = Literal["ok", "failed", "aborted"]
@@ -95,9 +99,12 @@ class TextDispatcher:
             if server is None:
                 raise WorkerLostError
             async with server.answering():
-                await ask.send_to(server, leg.began)
+                await _understood(worker, ask.send_to(server, leg.began))
             leg.succeeded()
             outcome = "ok"
+        except UnreadAnswerError:  # no fault of the server's
+            leg.abort()
+            raise
         except AtomeshError as error:
             if server is not None and isinstance(error, WorkerLostError):
                 server.suspected.set()
@@ -124,6 +131,17 @@ class TextDispatcher:
         self.running[worker_id] -= 1
         self.outcomes[worker_id, outcome] += 1
         self._registry.tell_change()
+
+
+async def _understood(worker: WorkerSnapshot, answer: Awaitable[None]) -> None:
+    """Whatever a server says that nobody has thought of is its failure, and not the gateway's."""
+    try:
+        await answer
+    except AtomeshError:
+        raise
+    except Exception:  # noqa: BLE001  the door to what servers say
+        _log.exception("what the server at %s said was not understood", worker.address)
+        raise EngineError("what the server said was not understood; try again") from None
 
 
 def _id(worker: WorkerSnapshot) -> str:

@@ -9,6 +9,7 @@ from atomesh.mesh.dispatch.text_ask import TextUsage
 
 LONGEST_USAGE = 4096
 MOST_LOOKS = 4
+TEMPLATE_TOKENS = 4096  # that a server may have put around a prompt, or seen in its pictures
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w{1,20})"')
 _FINISHED = {"stop": "stop", "length": "length", "error": "error", "abort": "abort"}
@@ -26,6 +27,14 @@ def usage_in(answer: bytes) -> TextUsage | None:
                 _count(told, "completion_tokens", "output_tokens") or 0, prompt, min(cached or 0, prompt)
             )
     return None
+
+
+def believable(told: TextUsage, asked_bytes: int, passed_bytes: int) -> TextUsage:
+    """What a request of this size, and an answer of that, can have taken: no token has less than a byte."""
+    prompt = None if told.prompt_tokens is None else min(told.prompt_tokens, asked_bytes + TEMPLATE_TOKENS)
+    return TextUsage(
+        min(told.completion_tokens, passed_bytes), prompt, min(told.cached_tokens, prompt or 0), told.is_guess
+    )
 
 
 def finish_reasons_in(answer: bytes) -> list[str]:

@@ -17,12 +17,13 @@ _USAGE = b'"usage"'
 
 
 class PassedFrames:
-    """`last` is the frame that ends the stream, once it has come; `num_frames` counts those before it."""
+    """`last` is the frame that ends the stream, once it has come; `num_frames` and `num_bytes`
+    are of those before it."""
 
     def __init__(self) -> None:
         self.last: bytes | None = None
-        self.num_frames = 0
-        self._rest = b""
+        self.num_frames = self.num_bytes = 0
+        self._rest = bytearray()
         self._newest = self._newest_but_one = self._with_usage = b""
 
     @property
@@ -40,12 +41,18 @@ class PassedFrames:
 
     def feed(self, data: bytes) -> bytes:
         """The frames that are whole now, up to the last. Raises EngineError for one over MAX_FRAME_BYTES."""
-        seen = len(self._rest)
-        if seen:
-            data = self._rest + data
-        end = _end_of_frames(data, max(seen - 3, 0))
-        whole, self._rest = data[:end], data[end:]
-        if len(self._rest) > MAX_FRAME_BYTES:
+        rest = self._rest
+        if rest:
+            searched = len(rest)
+            rest += data
+            end = _end_of_frames(rest, max(searched - 3, 0))
+            whole = bytes(rest[:end])
+            del rest[:end]
+        else:
+            end = _end_of_frames(data, 0)
+            whole = data[:end]
+            rest += data[end:]
+        if len(rest) > MAX_FRAME_BYTES:
             raise EngineError(
                 f"the server sent an event of more than {MAX_FRAME_BYTES >> 20} MiB; ask for fewer choices "
                 "or logprobs"
@@ -57,6 +64,7 @@ class PassedFrames:
         return whole
 
     def _keep(self, whole: bytes) -> None:
+        self.num_bytes += len(whole)
         self.num_frames += whole.count(b"\n\n") or whole.count(b"\n\r\n")
         self._newest_but_one, self._newest = self._newest, whole
         if _USAGE in whole:
@@ -72,7 +80,7 @@ class PassedFrames:
         return whole
 
 
-def _end_of_frames(data: bytes, since: int) -> int:
+def _end_of_frames(data: bytes | bytearray, since: int) -> int:
     """Where the last of the whole frames ends; 0 where none is."""
     plain, with_returns = data.rfind(b"\n\n", since), data.rfind(b"\n\r\n", since)
     return max(plain + 2 if plain >= 0 else 0, with_returns + 3 if with_returns >= 0 else 0)

@@ -1,28 +1,31 @@
 """A text server's answer on its way to the client: whole, or frame by frame, its errors in our shape."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 from starlette.types import Message, Send
 
 from atomesh.errors import AtomeshError
 from atomesh.frontend.http.direct_body import DirectBody
 from atomesh.frontend.http.error_answers import error_frame
 from atomesh.frontend.http.sse import EventStream
-from atomesh.mesh.backends.foreign_errors import to_error_in_stream
+from atomesh.mesh.backends.foreign_errors import read_json, to_error_in_stream
 from atomesh.mesh.backends.http_client import StreamedAnswer
+from atomesh.mesh.backends.request_stream import UnreadAnswerError
 from atomesh.mesh.backends.sse_reader import data_of
 from atomesh.mesh.backends.text_servers import TextServer
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.dispatch.text_ask import TextUsage
-from atomesh.mesh.gateway.answer_counts import finish_reasons_in, usage_in
+from atomesh.mesh.gateway.answer_counts import believable, finish_reasons_in, usage_in
 from atomesh.mesh.gateway.passed_frames import PassedFrames
 
 RESPONSES = "/v1/responses"
 EVENT_STREAM = "text/event-stream"
-END_S = 0.2  # from a stream's last frame to its end, for the connection to be used again
+UNREAD_S = 30.0  # a server's place is not kept longer for a client that reads nothing
+JSON = "application/json"
+_CONTENT_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+[\x20-\x7e]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,9 @@ class RelayedAnswer:
     def usage(self) -> TextUsage:
         """A stream that does not say is taken to have a token in each frame."""
         found = usage_in(self._body or self._frames.tail)
-        return found or TextUsage(self._frames.num_frames, is_guess=True)
+        if found is None:
+            return TextUsage(self._frames.num_frames, is_guess=True)
+        return believable(found, len(self._call.body), len(self._body) + self._frames.num_bytes)
 
     @property
     def finish_reasons(self) -> list[str]:
@@ -65,7 +70,7 @@ class RelayedAnswer:
         async with server.client.ask("POST", call.path, call.body, call.headers) as answer:
             if answer.content_type.partition(";")[0].strip().lower() == EVENT_STREAM:
                 await self._relay_frames(answer, began)
-                await answer.until_end(END_S)
+                answer.is_enough = True
             else:
                 await self._relay_whole(answer, began)
 
@@ -78,11 +83,11 @@ class RelayedAnswer:
         began()
         self._on_first_bytes()
         headers = [
-            (b"content-type", answer.content_type.encode("latin-1", "replace") or b"application/json"),
+            (b"content-type", _content_type(answer).encode()),
             (b"content-length", str(len(self._body)).encode()),
         ]
         await self._pass({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._pass({"type": "http.response.body", "body": self._body})
+        await _while_read(self._pass({"type": "http.response.body", "body": self._body}))
 
     async def _relay_frames(self, answer: StreamedAnswer, began: Callable[[], None]) -> None:
         """A stream without its end would be taken for a whole one: it is cut, so that clients notice."""
@@ -91,11 +96,11 @@ class RelayedAnswer:
         async with events.kept_alive(self._call.hold_s, self._call.keep_alive_s):
             await self._copy(answer, events, began)
         if frames.is_done:
-            await events.finish(b"")
+            await _while_read(events.finish(b""))
         elif frames.last is not None:
             raise _error_of(frames.last)
         elif self._is_complete(frames):
-            await self._pass({"type": "http.response.body", "body": b""})
+            await _while_read(self._pass({"type": "http.response.body", "body": b""}))
         else:
             raise WorkerLostError
 
@@ -110,7 +115,7 @@ class RelayedAnswer:
                 has_frames = True
                 began()
                 self._on_first_bytes()
-            await events.write(good)
+            await _while_read(events.write(good))
 
     def _is_complete(self, frames: PassedFrames) -> bool:
         """Responses end without a [DONE]."""
@@ -121,10 +126,25 @@ class RelayedAnswer:
         await self._send(message)
 
 
-def _error_of(frame: bytes) -> AtomeshError:
+async def _while_read(writing: Awaitable[None]) -> None:
+    """Raises UnreadAnswerError when the client takes nothing for UNREAD_S."""
     try:
-        document: Any = msgspec.json.decode(data_of(frame))
-    except msgspec.DecodeError:
-        document = {}
+        async with asyncio.timeout(UNREAD_S) as limit:
+            await writing
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise UnreadAnswerError(
+            f"the answer was given up: its client has read nothing for {UNREAD_S:g} s; read faster"
+        ) from None
+
+
+def _content_type(answer: StreamedAnswer) -> str:
+    """What is no header of ours to send is taken for the one kind of answer that there is."""
+    return answer.content_type if _CONTENT_TYPE.fullmatch(answer.content_type) else JSON
+
+
+def _error_of(frame: bytes) -> AtomeshError:
+    document = read_json(data_of(frame))
     inner = document.get("error", document) if isinstance(document, dict) else {}
     return to_error_in_stream(inner if isinstance(inner, dict) else {"message": str(inner)})

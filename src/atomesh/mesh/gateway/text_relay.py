@@ -21,6 +21,7 @@ from atomesh.frontend.http.request_body import read_body
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.validation import parse_timeout, refuse_internal_fields, refuse_internal_headers
+from atomesh.mesh.backends.request_stream import UnreadAnswerError
 from atomesh.mesh.dispatch.admitted_texts import AdmittedTexts
 from atomesh.mesh.gateway.relayed_answer import RelayCall, RelayedAnswer
 from atomesh.mesh.gateway.text_request import Fields, field_of, for_server, parse_fields, stand_in
@@ -101,7 +102,8 @@ class TextRelay:
                 raise
             record.error_type = error.type
             face.metrics.cut_streams.inc()
-            await answer.fail(error)
+            if not isinstance(error, UnreadAnswerError):
+                await answer.fail(error)
         finally:
             self._note_answer(record, answer, meter, len(request.prompt_token_ids))
 

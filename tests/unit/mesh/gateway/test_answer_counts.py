@@ -3,7 +3,7 @@
 import pytest
 
 from atomesh.mesh.dispatch.text_ask import TextUsage
-from atomesh.mesh.gateway.answer_counts import finish_reasons_in, usage_in
+from atomesh.mesh.gateway.answer_counts import TEMPLATE_TOKENS, believable, finish_reasons_in, usage_in
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,11 @@ def test_finish_reasons_are_in_our_words() -> None:
     answer = b" ".join(b'"finish_reason": ' + reason for reason in reasons)
 
     assert finish_reasons_in(answer) == ["length", "stop", "stop"]
+
+
+def test_no_token_has_less_than_a_byte() -> None:
+    told = TextUsage(2**40 - 1, 2**40 - 1, 99_999_999)
+
+    assert believable(told, asked_bytes=30, passed_bytes=12) == TextUsage(12, 30 + TEMPLATE_TOKENS, 4126)
+    assert believable(TextUsage(2, 3, 1), 30, 12) == TextUsage(2, 3, 1)
+    assert believable(TextUsage(9, None), 30, 5) == TextUsage(5, None)
