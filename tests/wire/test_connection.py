@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from atomesh.frontend.http import http_protocol
-from atomesh.testing.raw_http import connect, parse_response, read_response, request_bytes
+from atomesh.testing.raw_http import RawResponse, connect, parse_response, read_response, request_bytes
 from atomesh.testing.scripted_service import Script
 from atomesh.testing.wire import ScriptedWire
 
@@ -106,6 +106,53 @@ def test_upgrade_is_ignored(scripted: ScriptedWire, protocol: str, is_chunked: b
         response = read_response(connection)
     assert response.status == 200
     assert response.json()["object"] == "chat.completion"
+
+
+@pytest.mark.parametrize("asked", ["", "connection: keep-alive\r\n"])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_http_1_0_client_gets_the_body_as_it_is(
+    scripted: ScriptedWire, is_streamed: bool, asked: str
+) -> None:
+    scripted.say("onetwo")
+    text = {"messages": [{"role": "user", "content": "hello"}], "stream": is_streamed}
+    new, old = (_answer_to(scripted.url, version, asked, text) for version in ("1.1", "1.0"))
+    assert new.headers.get("transfer-encoding") == ("chunked" if is_streamed else None)
+    assert "transfer-encoding" not in old.headers
+    assert old.headers["connection"] == "close"
+    assert (old.status, old.is_complete) == (200, True)
+    if is_streamed:
+        assert old.body.count(b"data: ") == new.body.count(b"data: ")
+        assert _spoken(old) == _spoken(new) == "onetwo"
+        assert old.body.startswith(b"data: {")
+        assert old.body.endswith(b"data: [DONE]\n\n")
+    else:
+        assert len(old.body) == int(old.headers["content-length"])
+        assert old.json()["choices"] == new.json()["choices"]
+
+
+def _spoken(streamed: RawResponse) -> str:
+    frames = [frame.removeprefix(b"data: ") for frame in streamed.body.split(b"\n\n")[:-2]]
+    return "".join(json.loads(frame)["choices"][0]["delta"].get("content", "") for frame in frames)
+
+
+def _answer_to(url: str, version: str, asked: str, body: object) -> RawResponse:
+    content = json.dumps(body).encode()
+    head = f"POST {CHAT} HTTP/{version}\r\nhost: test\r\ncontent-type: application/json\r\n"
+    ending = "connection: close\r\n" if version == "1.1" else asked
+    with connect(url) as connection:
+        connection.sendall(f"{head}{ending}content-length: {len(content)}\r\n\r\n".encode() + content)
+        return read_response(connection)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_head_of_either_version_gets_no_body(scripted: ScriptedWire, version: str) -> None:
+    with connect(scripted.url) as connection:
+        connection.sendall(f"HEAD /v1/models HTTP/{version}\r\nconnection: close\r\nhost: t\r\n\r\n".encode())
+        received = b"".join(pieces_until_close(connection))
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert body == b""
+    assert b"transfer-encoding" not in head
+    assert b"connection: close" in head
 
 
 def test_connect_is_refused(scripted: ScriptedWire) -> None:

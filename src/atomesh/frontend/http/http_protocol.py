@@ -12,6 +12,7 @@ from atomesh.frontend.http.direct_body import offer_direct_body
 from atomesh.frontend.http.error_answers import error_body
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.http.request_id import mint_request_id
+from atomesh.frontend.http.unframed_body import without_chunks
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_TIMEOUT_S = 20.0
@@ -125,7 +126,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         offer_direct_body(cycle)
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, without_chunks(app, cycle))
 
     def on_response_complete(self) -> None:
         if self._refusal is not None and not self._has_whole_request_waiting():
