@@ -41,6 +41,7 @@ class TcpConnection(Connection):
     def divert(self, grant: bytes, reason: str) -> None:
         if self._coming is not None and self._coming.grant == grant and not self._landing.is_diverted:
             self._landing.divert()
+            self._pace.num_bytes = 0
             self._refuse(self._coming.push_id, reason)
 
     def read(self) -> None:
@@ -51,8 +52,8 @@ class TcpConnection(Connection):
             self._read_payload(ROUND_BYTES)
         finally:
             self._await_payload()
-            if self._pace.is_steady(self._plane.clock.now()):
-                self._plane.emit(Arriving(self.peer))
+            if self._pace.is_steady(self._plane.clock.now()) and self._coming is not None:
+                self._plane.emit(Arriving(self._coming.grant))
 
     def _next_message(self) -> WireMessage | None:
         """What was read together with a frame may be the beginning of a payload."""
@@ -72,7 +73,7 @@ class TcpConnection(Connection):
             if count == 0:
                 raise ConnectionLost("the peer has closed the connection within a block")
             self._landing.took(count)
-            self._pace.num_bytes += count
+            self._pace.num_bytes += 0 if self._landing.is_diverted else count
             budget -= count
 
     def _await_payload(self) -> None:

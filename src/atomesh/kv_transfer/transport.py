@@ -60,9 +60,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """Blocks from `peer` are on their way and come along, so far without a whole push: said now and then."""
+    """Blocks pushed under `grant` come along, so far without a whole push: said now and then, of bytes that
+    are written to where the grant admits them."""
 
-    peer: str
+    grant: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,9 +180,28 @@ def test_a_slow_link_is_not_cut_off(pair: ConnectionPair, monkeypatch: pytest.Mo
         heard += pair.listener.events()
     assert told == [Pushed(1)]
     assert seconds > 2 * DEADLINE
-    assert heard[0] == Arriving("caller")
+    assert heard[0] == Arriving(GRANT)
     assert heard[-1] == Received(GRANT, (0, 1, 2, 3))
-    assert set(heard[:-1]) == {Arriving("caller")}
+    assert set(heard[:-1]) == {Arriving(GRANT)}
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_bytes_that_nobody_wants_are_no_progress(
+    pair: ConnectionPair, monkeypatch: pytest.MonkeyPatch, *, is_cancelled: bool
+) -> None:
+    """Under a grant that nobody gave, or that is over."""
+    monkeypatch.setattr(pace, "LEAST_BYTES_S", 1)
+    if is_cancelled:
+        partly_arrived(pair)
+        pair.listener.plane.grants.cancel(GRANT)
+        pair.listener.connection.divert(GRANT, "cancelled")
+    else:
+        push(pair.caller, {0: 0, 1: 1, 2: 2, 3: 3})
+    for _ in range(20):
+        pair.caller.write()
+        pair.listener.pass_time(2 * pace.TELL_S)
+        pair.listener.read()
+    assert pair.listener.events() == []
 
 
 def test_a_link_that_has_come_to_a_stand_is_cut_off(

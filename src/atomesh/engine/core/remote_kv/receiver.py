@@ -155,14 +155,13 @@ class KVReceiver:
         if transfer.is_announced and not transfer.missing:
             self._complete(transfer, now)
 
-    def arriving(self, peer: str, now: float) -> None:
-        """A slow link is no reason to stop waiting for what comes over it, in whatever order."""
-        for transfer in self._intake:
-            if transfer.peer == peer and transfer.missing:
-                end_s = now + self._lease_s(transfer)
-                if transfer.claim is None:
-                    end_s = min(end_s, self._gate.end_of(transfer.ticket.ticket_id, now))
-                transfer.lease_end_s = max(transfer.lease_end_s, end_s)
+    def arriving(self, grant: bytes, now: float) -> None:
+        """A slow link is no reason to stop waiting for what comes over it, until the ticket is over."""
+        transfer = self._intake.of_grant(grant)
+        if transfer is not None and transfer.missing:
+            ticket_end_s = self._gate.end_of(transfer.ticket.ticket_id, now)
+            end_s = min(now + self._lease_s(transfer), ticket_end_s)
+            transfer.lease_end_s = max(transfer.lease_end_s, end_s)
 
     def damaged(self, grant: bytes) -> None:
         transfer = self._intake.of_grant(grant)

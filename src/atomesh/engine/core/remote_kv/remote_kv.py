@@ -110,9 +110,9 @@ class RemoteKV:
         self.receiver.received(grant, indices, now)
         self.fetcher.received(grant, indices)
 
-    def arriving(self, peer: str, now: float) -> None:
-        """Blocks from there come along, if slowly."""
-        self.receiver.arriving(peer, now)
+    def arriving(self, grant: bytes, now: float) -> None:
+        """Blocks under it come along, if slowly."""
+        self.receiver.arriving(grant, now)
 
     def damaged(self, grant: bytes, reason: str, now: float) -> None:
         self.receiver.damaged(grant)

@@ -189,16 +189,20 @@ def test_a_decode_leg_waits_for_blocks_that_come_along_slowly() -> None:
     remote_kv.received(token, (0,), 0.0)
     decode.engine.add(scripted_request("a", PROMPT), DecodeLeg(outputs={0: [5]}, ticket=ticket()))
     for now in (3.0, 6.0, 9.0):
-        remote_kv.arriving("p", now)
+        remote_kv.arriving(token, now)
         assert decode.engine.next_deadline() == now + STALL_S + 2
-    remote_kv.arriving("another", 12.0)
+    remote_kv.arriving(b"X" * 16, 12.0)
     assert decode.engine.next_deadline() == 9.0 + STALL_S + 2
 
 
-def test_what_comes_along_keeps_no_unclaimed_grant_beyond_its_ticket() -> None:
+@pytest.mark.parametrize("is_claimed", [False, True])
+def test_what_comes_along_keeps_no_grant_beyond_its_ticket(*, is_claimed: bool) -> None:
     decode = worker("d")
-    grant(decode, ttl_s=12.0)
-    decode.scheduler.remote_kv.arriving("p", 8.0)
+    token = grant(decode, ttl_s=12.0)
+    if is_claimed:
+        leg = DecodeLeg(outputs={0: [5]}, ticket=ticket(ttl_s=12.0))
+        decode.engine.add(scripted_request("a", PROMPT), leg)
+    decode.scheduler.remote_kv.arriving(token, 8.0)
     assert decode.engine.next_deadline() == 12.0
 
 
