@@ -10,10 +10,14 @@ from atomesh.protocol.ticket import Ticket
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
+LEAST_PATIENCE_S = 0.1  # a hiccup is no reason to compute what is about to come
+
+
 class PrefixFetch(msgspec.Struct, frozen=True, kw_only=True):
     """The KV of a prompt's first `num_tokens` tokens lies in another worker's prefix cache, and may be had.
 
-    `address` is that worker's KV plane. What has not come `patience_s` after it was asked for is computed.
+    `address` is that worker's KV plane. What has not come `patience_s` after it was asked for is computed;
+    the worker takes LEAST_PATIENCE_S for less, and a third of its lease for more.
     """
 
     ticket: Ticket

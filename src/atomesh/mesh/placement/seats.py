@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot, can_hand_off
 from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.mesh.placement.costs import StepCosts
 from atomesh.mesh.placement.inputs import PlacementInputs
+from atomesh.protocol.generation import LEAST_PATIENCE_S
 
 NOTHING = MatchedBlocks()
 ASK_S = 2e-3  # until two engines, neither of them computing, have heard each other
-LEAST_PATIENCE_S = 0.1  # a hiccup is no reason to compute what is about to come
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes thrice the time: a decision may need hundreds
@@ -96,7 +97,7 @@ def _with_fetch(seat: Seat, holder: Seat, asked_s: float, inputs: PlacementInput
     num_tokens = inputs.request.num_prompt_tokens
     cost = seat.step.prefill_s
     saved_s = cost(num_tokens, seat.ready_tokens) - cost(num_tokens, holder.lendable_tokens)
-    if fetch_s > saved_s * (1.0 - inputs.weights.fetch_margin):
+    if not isfinite(saved_s) or fetch_s > saved_s * (1.0 - inputs.weights.fetch_margin):
         return seat
     return replace(
         seat,

@@ -1,6 +1,7 @@
 """Each term by hand, on a worker of round figures."""
 
 from dataclasses import replace
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from atomesh.mesh.placement.scorers.queue import queue
 from atomesh.mesh.placement.scorers.relief import relief
 from atomesh.mesh.placement.scorers.room import room
 from atomesh.mesh.placement.scorers.waste import waste
-from atomesh.mesh.placement.seats import ASK_S, LEAST_PATIENCE_S, Seat, take_seat, with_fetches
+from atomesh.mesh.placement.seats import ASK_S, Seat, take_seat, with_fetches
+from atomesh.protocol.generation import LEAST_PATIENCE_S
 from atomesh.protocol.worker import LoadReport
 from atomesh.testing.mesh_snapshots import LAYOUT, worker_snapshot
 from atomesh.testing.placed import placement_inputs
@@ -200,6 +202,14 @@ def test_patience_has_a_floor() -> None:
     _, [_, other] = seats_for({"matched": 5}, {}, costs=costs, rules=PlacementRules(may_fetch=True))
     assert other.fetch_from is not None
     assert other.patience_s == LEAST_PATIENCE_S
+
+
+@pytest.mark.parametrize("token_s", [inf, nan, 1e308])
+def test_nothing_is_fetched_to_spare_what_cannot_be_told(token_s: float) -> None:
+    """Its patience would be no number, and never run out."""
+    absurd = StepCosts(fixed_s=0.0, token_s=token_s, quadratic_s=token_s, context_s=0.0, sequence_s=0.0)
+    costs = Costs(default_step=absurd, default_link=LinkCosts(1e-3, 1e-9))
+    assert fetched({"matched": 5}, {}, costs=costs) == (0, 0.0)
 
 
 def test_a_hand_off_costs_its_messages_and_the_last_chunk() -> None:

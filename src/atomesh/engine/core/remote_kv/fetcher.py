@@ -4,10 +4,12 @@
        │                    └─ refused, lost, late, damaged ─▶ settled: the rest is computed
        └─ there already, or cannot be had ─▶ computed, and nobody is asked
 
-A request never fails of it, and never waits longer than its patience: what it would save by it.
+A request never fails of it, and never waits longer than its patience: what it would save by it, and
+a third of the lease at most.
 """
 
 from collections.abc import Iterable, Iterator
+from math import isnan
 
 from atomesh.engine.core.kv_cache_manager import KVCacheManager
 from atomesh.engine.core.remote_kv.actions import Admit, Cancel
@@ -17,7 +19,7 @@ from atomesh.engine.core.remote_kv.intake import Intake, Transfer
 from atomesh.engine.core.remote_kv.outbox import Outbox
 from atomesh.engine.core.remote_kv.ticket_gate import TicketGate
 from atomesh.engine.core.request import RequestState
-from atomesh.protocol.generation import PrefixFetch
+from atomesh.protocol.generation import LEAST_PATIENCE_S, PrefixFetch
 from atomesh.protocol.kv_handoff import Fetch, Refuse, Reserve
 
 
@@ -147,8 +149,7 @@ class KVFetcher:
 
     def _ask(self, request: RequestState, fetch: PrefixFetch, wish: Reserve, now: float) -> None:
         ticket, peer = fetch.ticket, fetch.address
-        patience_s = min(fetch.patience_s, self._config.grant_lease_s)
-        transfer = self._intake.open(wish, peer, self._mint.mint(ticket), now + patience_s)
+        transfer = self._intake.open(wish, peer, self._mint.mint(ticket), now + self._patience_s(fetch))
         self._fetching[ticket.ticket_id] = request
         request.fetch_began_s = now
         missing = sorted(transfer.missing)
@@ -156,6 +157,11 @@ class KVFetcher:
         self._outbox.actions.append(Admit(peer, transfer.grant, targets))
         hashes = wish.block_hashes[missing[0] :]
         self._outbox.send(peer, Fetch(ticket, transfer.grant, missing[0], hashes))
+
+    def _patience_s(self, fetch: PrefixFetch) -> float:
+        """What is asked for, within bounds; the least for what is no number."""
+        asked_s = LEAST_PATIENCE_S if isnan(fetch.patience_s) else fetch.patience_s
+        return min(max(asked_s, LEAST_PATIENCE_S), self._config.grant_lease_s)
 
     def _end(self, transfer: Transfer, outcome: str) -> None:
         """Whatever came is in the prefix cache, and nobody's."""

@@ -1,6 +1,7 @@
 """A prefix from another worker's cache, message by message: it saves work, and costs at most patience."""
 
 from collections import Counter
+from math import inf, nan
 
 import pytest
 from msgspec.structs import replace
@@ -304,3 +305,24 @@ def test_a_ticket_lends_once(pair: SimulatedPair) -> None:
     remote_kv.peer_lost("caller", "gone", 0.0)
     pair.links.flush()
     assert is_idle(pair.prefill)
+
+
+@pytest.mark.parametrize(
+    ("patience_s", "waited_s"),
+    [(nan, 0.1), (-inf, 0.1), (0.0, 0.1), (2.5, 2.5), (1e308, 10.0), (inf, 10.0)],
+    ids=str,
+)
+def test_patience_is_a_number_within_bounds(pair: SimulatedPair, patience_s: float, waited_s: float) -> None:
+    """Whatever the gateway says: a request whose lender never hears of it is answered."""
+    request = request_of(22)
+    warm(pair.prefill, request)
+    fetching = fetch_from_prefill(pair, request, 20)
+    fetch = fetching.fetch
+    assert fetch is not None
+    pair.decode.engine.add(replace(fetching, fetch=replace(fetch, patience_s=patience_s)))
+    pair.step(pair.decode)
+    assert pair.decode.engine.next_deadline() == pytest.approx(waited_s)
+    pair.links.lose(PULL)
+    pair.advance_clock(waited_s)
+    assert outcomes(pair.decode) == {"fetched_late": 1}
+    assert_recomputed(pair, request, "late")
