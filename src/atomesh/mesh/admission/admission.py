@@ -12,7 +12,7 @@ is known then. Costs are charged as they are measured (cost.py).
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isfinite
 from typing import Literal
 
 from atomesh.errors import AtomeshError, DeadlineExceededError, RateLimitError, ServiceUnavailableError
@@ -105,7 +105,10 @@ class Admission:
         return entry
 
     def charge(self, entry: Waiting, cost: float) -> None:
-        """What a request has cost so far, in addition to what was charged for it before."""
+        """What a request has cost so far, in addition to what was charged for it before. What is no amount
+        is not charged."""
+        if not isfinite(cost):
+            return
         self._queue.charge(entry.tenant, cost)
         name = entry.tenant.name
         self._costs[name] = self._costs.get(name, 0.0) + cost

@@ -10,6 +10,7 @@ not what somebody asked for but did not get.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.placement.costs import PRIOR_STEP, Costs, StepCosts
@@ -29,6 +30,11 @@ class Tariff:
     output_token_s: float
     context_s: float
     kv_token_s: float = 0.0
+
+    @property
+    def is_finite(self) -> bool:
+        prices = (self.token_s, self.quadratic_s, self.output_token_s, self.context_s, self.kv_token_s)
+        return all(map(isfinite, prices))
 
     def prompt_s(self, num_tokens: int, cached: int = 0) -> float:
         """C(n, m), with that share of its steps that its tokens fill."""

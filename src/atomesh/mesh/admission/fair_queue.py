@@ -8,6 +8,7 @@ next. Who begins to wait is lifted to the tag that was served last: nobody saves
 from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import isfinite
 
 from atomesh.mesh.admission.tenant import CLASSES, PriorityClass, Tenant
 
@@ -78,6 +79,9 @@ class FairQueue:
         return True
 
     def charge(self, tenant: Tenant, cost: float) -> None:
+        """Raises ValueError for what is not finite: no later charge could make up for it."""
+        if not isfinite(cost):
+            raise ValueError(f"the charge of tenant {tenant.name!r} is {cost}; it must be finite")
         self._tags[tenant.name] = self._tags.get(tenant.name, 0.0) + cost / tenant.weight
 
     def forget(self, tenant: Tenant) -> None:

@@ -61,6 +61,11 @@ class WorkerSnapshot:
         told = self.description
         return None if told is None or told.kv_address is None else told.kv_layout
 
+    @property
+    def is_idle(self) -> bool:
+        """It has nothing to do, for us or for others."""
+        return not (self.in_flight or self.load.running or self.load.waiting)
+
     def is_silent(self, now: float) -> bool:
         """It may hang: there has been no word of it for more than FRESH_S."""
         return now - self.heard_at > FRESH_S

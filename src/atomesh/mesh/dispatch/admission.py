@@ -91,7 +91,8 @@ class AdmissionGate:
         """What requests that begin now are charged by; of TARIFF_S ago at most."""
         now = self._clock.now()
         if now - self._priced_at >= TARIFF_S:
-            self._tariff, self._priced_at = tariff_of(self._workers(), self._options.costs()), now
+            tariff, self._priced_at = tariff_of(self._workers(), self._options.costs()), now
+            self._tariff = tariff if tariff.is_finite else self._tariff
         return self._tariff
 
     def charge(self, entry: Waiting, cost: float) -> None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from atomesh.mesh.placement.costs import (
     CHUNK_TOKENS,
+    LEAST_S,
     PRIOR_LINK,
     PRIOR_STEP,
     Costs,
@@ -21,6 +22,9 @@ from atomesh.protocol.step_sample import StepSample
 MAX_WORKERS = 4096
 MAX_LINKS = 16_384
 LEAST_SHARE = 0.01  # of a worker's own prior, for a fit to begin with
+LONGEST_S = 3600.0  # of a step or a transfer
+MOST_WORK = 1e18  # of anything in one of them: tokens, pairs of tokens, bytes
+SETTLED_PREFILLS = 16  # steps with prompt tokens, of which one that hung does not decide alone
 SOLVE_EVERY = 32  # samples, once there are so many; before that whenever their number has doubled
 _DECODE_ONLY, _WITH_PREFILL = 0, 1
 K = TypeVar("K")
@@ -34,6 +38,7 @@ class _Worker:
     fit: LinearFit | None = None
     costs: StepCosts | None = None
     chunk_tokens: int = 0
+    num_prefills: int = 0
 
 
 @dataclass(slots=True)
@@ -79,9 +84,11 @@ class CostModel:
             worker.fit = LinearFit(self._prior_row(worker), kinds=2)
         worker.fit.add(features, sample.seconds, _WITH_PREFILL if sample.prefill_tokens else _DECODE_ONLY)
         worker.chunk_tokens = max(worker.chunk_tokens, sample.prefill_tokens)
-        if _is_due(worker.fit):
-            worker.costs = StepCosts.from_row(worker.fit.solve(), worker.chunk_tokens or CHUNK_TOKENS)
+        worker.num_prefills += bool(sample.prefill_tokens)
+        if worker.num_prefills == SETTLED_PREFILLS:
             self._view = None
+        if _is_due(worker.fit):
+            self._learn(worker, worker.fit.solve())
 
     def observe_transfer(self, sender: str, receiver: str, num_bytes: int, seconds: float) -> None:
         """KV that went from one worker to another."""
@@ -107,9 +114,17 @@ class CostModel:
             self._view = Costs(
                 steps={name: one.costs or self._expected(one) for name, one in self._workers.items()},
                 links={pair: link.costs for pair, link in self._links.items()},
+                settled=frozenset(
+                    name for name, one in self._workers.items() if one.num_prefills >= SETTLED_PREFILLS
+                ),
                 default_link=_mean_link([link.costs for link in self._links.values()]),
             )
         return self._view
+
+    def _learn(self, worker: _Worker, row: tuple[float, ...]) -> None:
+        if all(map(isfinite, row)):
+            worker.costs = StepCosts.from_row(row, worker.chunk_tokens or CHUNK_TOKENS)
+            self._view = None
 
     def _worker(self, incarnation: str) -> _Worker:
         worker = self._workers.setdefault(incarnation, _Worker())
@@ -142,7 +157,7 @@ def _ratios(costs: StepCosts, prior: StepCosts) -> tuple[float, ...]:
 
 
 def _makes_sense(seconds: float, features: Iterable[float]) -> bool:
-    return isfinite(seconds) and seconds > 0.0 and all(isfinite(f) and f >= 0 for f in features)
+    return LEAST_S <= seconds <= LONGEST_S and all(0 <= feature <= MOST_WORK for feature in features)
 
 
 def _is_due(fit: LinearFit) -> bool:

@@ -6,6 +6,7 @@ from math import isfinite
 
 from atomesh.protocol.roofline import Roofline
 
+LEAST_S, MOST_S = 1e-18, 10.0  # what a step, a token or a pair of tokens may take, by a worker's own word
 CHUNK_TOKENS = 512  # of a worker whose steps have shown nothing else yet
 
 
@@ -60,7 +61,8 @@ class StepCosts:
 
 
 def roofline_step(bounds: Roofline, chunk_tokens: int = CHUNK_TOKENS) -> StepCosts | None:
-    """What to expect of a worker that has made no step yet; None where its own words make no sense.
+    """What to expect of a worker that has made no step yet; None where its own words make no sense: where
+    anything would take less than LEAST_S or more than MOST_S.
 
     A step reads the weights once, whatever is in it; Σ(n² − m²) counts each pair of tokens twice.
     """
@@ -73,7 +75,7 @@ def roofline_step(bounds: Roofline, chunk_tokens: int = CHUNK_TOKENS) -> StepCos
         bounds.kv_bytes / bounds.bytes_per_s,
         bounds.sequence_flops / bounds.flops_per_s,
     )
-    return StepCosts(*row, chunk_tokens) if all(isfinite(one) and one > 0.0 for one in row) else None
+    return StepCosts(*row, chunk_tokens) if all(LEAST_S <= one <= MOST_S for one in row) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,16 @@ PRIOR_LINK = LinkCosts(latency_s=1e-3, byte_s=1e-9)
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """By worker incarnation, and by (sender, receiver); what is not there costs what the default says."""
+    """By worker incarnation, and by (sender, receiver); what is not there costs what the default says.
+
+    `settled` are the incarnations whose prefills have been measured often enough to refuse work by.
+    """
 
     steps: Mapping[str, StepCosts] = field(default_factory=dict)
     links: Mapping[tuple[str, str], LinkCosts] = field(default_factory=dict)
     default_step: StepCosts = PRIOR_STEP
     default_link: LinkCosts = PRIOR_LINK
+    settled: frozenset[str] = frozenset()
 
     def step(self, incarnation: str) -> StepCosts:
         return self.steps.get(incarnation, self.default_step)

@@ -1,3 +1,5 @@
+from math import inf, nan
+
 import pytest
 
 from atomesh.errors import AtomeshError, DeadlineExceededError, RateLimitError, ServiceUnavailableError
@@ -176,3 +178,15 @@ def test_an_idle_server_expects_no_wait_whatever_was_before() -> None:
     admission = busy(0.1)
     assert admission.expected_wait_s(A, 100.0) == 0.0
     assert admission.expected_wait_s(A, 10_000.0) == 0.0
+
+
+@pytest.mark.parametrize("cost", [inf, -inf, nan])
+def test_a_cost_that_is_no_amount_is_left_out(cost: float) -> None:
+    admission, entry = Admission(), waiting()
+    admission.enqueue(entry, 0.0)
+    assert admission.next(lambda _: True, None, 0.0) is entry
+    admission.charge(entry, 2.0)
+    admission.charge(entry, cost)
+    admission.finished(entry, cost, 1.0)
+    assert admission.cost_of("a") == 2.0
+    assert admission.running_of("a") == 0

@@ -1,5 +1,7 @@
 from collections import Counter
+from math import inf, nan
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,3 +152,14 @@ def test_the_counts_are_those_of_the_line(moves: list[tuple[str, str, int]]) -> 
         assert queue.num_tokens == sum(entry.prompt_tokens for entry in line)
         assert set(queue) == set(line)
         assert all(queue.count(one) == sum(entry.tenant.name == one for entry in line) for one in "ab")
+
+
+@pytest.mark.parametrize("cost", [inf, -inf, nan])
+def test_what_is_no_amount_is_not_charged(cost: float) -> None:
+    queue = FairQueue()
+    for name in "ab":
+        queue.push(waiting(Tenant(name)))
+    queue.charge(Tenant("a"), 1.0)
+    with pytest.raises(ValueError, match=r"the charge of tenant 'a' is .*; it must be finite"):
+        queue.charge(Tenant("a"), cost)
+    assert [serve(queue).tenant.name for _ in range(2)] == ["b", "a"]

@@ -5,6 +5,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace as replaced
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -341,6 +343,23 @@ def test_what_comes_to_be_known_of_the_workers_is_charged_within_a_second() -> N
         assert world.gate.tariff() is before
         world.clock.advance(TARIFF_S / 2)
         assert world.gate.tariff().token_s == pytest.approx(1.08e-3)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("token_s", [inf, nan])
+def test_prices_that_are_none_change_nothing(token_s: float) -> None:
+    async def scenario() -> None:
+        known = [Costs(steps={"w-life": STEP})]
+        world = World(costs=lambda: known[-1])
+        world.clock.advance(TARIFF_S)
+        before = world.gate.tariff()
+        known.append(Costs(steps={"w-life": replaced(STEP, token_s=token_s)}))
+        world.clock.advance(TARIFF_S)
+        assert world.gate.tariff() is before
+        known.append(Costs(steps={"w-life": replaced(STEP, token_s=2e-3, fixed_s=0.0)}))
+        world.clock.advance(TARIFF_S)
+        assert world.gate.tariff().token_s == pytest.approx(2e-3)
 
     run(scenario)
 

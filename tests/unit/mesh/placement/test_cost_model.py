@@ -1,5 +1,5 @@
 import random
-from math import inf, nan
+from math import inf, isfinite, nan
 
 import pytest
 from msgspec.structs import replace
@@ -213,3 +213,41 @@ def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         model.observe_transfer(name, "x", 100, 1.0)
     assert list(model.view().steps) == ["d", "e", "f"]
     assert list(model.view().links) == [("e", "x"), ("f", "x")]
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [StepSample(1e308, 1, 0, 0, 0), StepSample(5e-324, 512, 0, 0, 0), StepSample(1.0, 1, 10**30, 0, 0)],
+)
+def test_what_no_step_can_have_been_is_ignored(sample: StepSample) -> None:
+    model = CostModel()
+    for _ in range(40):
+        model.observe_step("w", sample)
+    assert model.view().step("w") == PRIOR_STEP
+    model.observe_transfer("w", "v", 10**30, 1.0)
+    model.observe_transfer("w", "v", 10, 1e308)
+    assert model.view().link("w", "v") == PRIOR_LINK
+
+
+@pytest.mark.parametrize("seconds", [3600.0, 1e-18])
+def test_whatever_is_believed_prices_stay_finite(seconds: float) -> None:
+    model = CostModel()
+    for quadratic in (0, 10**18):
+        for _ in range(40):
+            model.observe_step("w", StepSample(seconds, 1, quadratic, 10**18, 1))
+    assert isfinite(model.view().step("w").prefill_s(10**6, 0))
+
+
+def test_costs_are_settled_by_sixteen_steps_with_prompts() -> None:
+    model = CostModel()
+    model.introduce("w", "m")
+    for _ in range(100):
+        model.observe_step("w", StepSample(0.01, 0, 0, 100, 1))
+    for _ in range(15):
+        assert model.view().settled == frozenset()
+        model.observe_step("w", StepSample(0.01, 100, 10_000, 0, 0))
+    assert model.view().settled == frozenset()
+    model.observe_step("w", StepSample(0.01, 100, 10_000, 0, 0))
+    assert model.view().settled == {"w"}
+    model.forget("w")
+    assert model.view().settled == frozenset()

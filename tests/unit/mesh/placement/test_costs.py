@@ -1,6 +1,7 @@
 import pytest
 
-from atomesh.mesh.placement.costs import PRIOR_LINK, PRIOR_STEP, Costs, LinkCosts, StepCosts
+from atomesh.mesh.placement.costs import PRIOR_LINK, PRIOR_STEP, Costs, LinkCosts, StepCosts, roofline_step
+from atomesh.protocol.roofline import Roofline
 
 STEP = StepCosts(fixed_s=1.0, token_s=0.1, quadratic_s=0.001, context_s=0.01, sequence_s=0.5, chunk_tokens=10)
 
@@ -31,3 +32,24 @@ def test_the_unknown_costs_what_the_default_says() -> None:
     assert costs.step("a") is STEP
     assert costs.step("b") is PRIOR_STEP
     assert costs.link("b", "a") is PRIOR_LINK
+
+
+@pytest.mark.parametrize(
+    ("speed", "is_believed"), [(1e12, True), (5e-300, False), (1e308, False), (1.0, False)], ids=str
+)
+def test_a_roofline_is_believed_only_where_it_is_plausible(speed: float, *, is_believed: bool) -> None:
+    bounds = Roofline(
+        weight_bytes=10**9,
+        kv_bytes=10**4,
+        token_flops=10**9,
+        pair_flops=10**4,
+        sequence_flops=10**8,
+        flops_per_s=speed,
+        bytes_per_s=speed,
+    )
+    step = roofline_step(bounds)
+    if is_believed:
+        assert step is not None
+        assert step.row == pytest.approx((1e-3, 1e-3, 5e-9, 1e-8, 1e-4))
+    else:
+        assert step is None
