@@ -76,6 +76,7 @@ def test_a_bug_in_a_layer_is_an_error_of_the_one_shape_too() -> None:
     with serve_app(create_app(list, middleware=[Middleware(Broken)])) as server:
         response = send(server.url, "GET", "/live")
     assert response.status == 500
+    assert response.headers["connection"] == "close"
     assert response.error == {
         "message": "the server failed on this request; its log says why",
         "type": "server_error",

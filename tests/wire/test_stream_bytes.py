@@ -178,6 +178,7 @@ def test_a_bug_before_the_first_token_is_a_plain_500(scripted: ScriptedWire) -> 
     scripted.service.script = lambda _request: Script(error=broken)
     response = stream(scripted)
     assert response.status == 500
+    assert response.headers["connection"] == "close"
     assert response.error["type"] == "server_error"
     assert b"secret" not in response.body
     assert response.headers["x-request-id"]

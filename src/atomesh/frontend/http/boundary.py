@@ -5,7 +5,7 @@ from collections.abc import Collection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.errors import AtomeshError
-from atomesh.frontend.http.error_answers import INTERNAL, error_response
+from atomesh.frontend.http.error_answers import error_response, internal_response
 from atomesh.frontend.http.request_id import choose_request_id
 from atomesh.observability.metrics import FrontendMetrics
 from atomesh.observability.request_record import record_of
@@ -45,7 +45,7 @@ class Boundary:
         except Exception:
             record.error_type = AtomeshError.type
             if not is_started:
-                await error_response(AtomeshError(INTERNAL))(scope, receive, send_with_id)
+                await internal_response()(scope, receive, send_with_id)
             raise
 
     def _endpoint(self, scope: Scope) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.errors import AtomeshError
-from atomesh.frontend.http.error_answers import INTERNAL, error_response
+from atomesh.frontend.http.error_answers import error_response, internal_response
 from atomesh.observability.request_record import record_of
 
 
@@ -36,10 +36,10 @@ class DirectRoutes:
         try:
             await endpoint(scope, receive, noting_start)
         except Exception as error:
-            is_ours = isinstance(error, AtomeshError)
-            answer = error if isinstance(error, AtomeshError) else AtomeshError(INTERNAL)
-            record_of(scope).error_type = answer.type
+            ours = error if isinstance(error, AtomeshError) else None
+            record_of(scope).error_type = (ours or AtomeshError).type
             if not is_started:
-                await error_response(answer)(scope, receive, send)
-            if is_started or not is_ours:
+                answer = internal_response() if ours is None else error_response(ours)
+                await answer(scope, receive, send)
+            if is_started or ours is None:
                 raise

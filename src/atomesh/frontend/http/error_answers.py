@@ -44,13 +44,23 @@ def error_response(error: AtomeshError) -> Response:
     return Response(encode_json(error_body(error)), error.status, headers, media_type="application/json")
 
 
+def internal_response() -> Response:
+    """To what nobody has foreseen. The connection ends with it: the error that goes on outwards cuts it."""
+    response = error_response(AtomeshError(INTERNAL))
+    response.headers["connection"] = "close"
+    return response
+
+
 def error_frame(error: AtomeshError) -> bytes:
     """A failure after the 200: an SSE event whose `code` is the status that could no longer be sent."""
     return b"event: error\ndata: " + encode_json(error_body(error, code=error.status)) + b"\n\n"
 
 
 async def answer_atomesh_error(request: Request, error: Exception) -> Response:
-    return _answer(request, error if isinstance(error, AtomeshError) else AtomeshError(INTERNAL))
+    if isinstance(error, AtomeshError):
+        return _answer(request, error)
+    record_of(request.scope).error_type = AtomeshError.type
+    return internal_response()
 
 
 async def answer_http_exception(request: Request, exception: Exception) -> Response:

@@ -10,7 +10,7 @@ from atomesh import errors
 from atomesh.errors import AtomeshError
 
 MAX_WORDS = 500
-LONGEST_RETRY_S = 3600
+LONGEST_RETRY_S = 120
 CONTEXT_WORDS = ("maximum context length", "context length", "max_model_len", "longer than the model's")
 _TOO_BUSY = "the engine takes no more requests now; try again later"
 
@@ -103,6 +103,6 @@ def _words(document: Any) -> tuple[str, str | None]:
 
 
 def _seconds(retry_after: str | None) -> int:
-    """Where it is a number, and no more than LONGEST_RETRY_S."""
+    """From 1 to LONGEST_RETRY_S; 1 for what is no number of them."""
     told = re.fullmatch(r"\s*([0-9]+)\s*", retry_after or "")
-    return 1 if told is None else min(int(told[1][:9]), LONGEST_RETRY_S)
+    return 1 if told is None else min(max(int(told[1][:9]), 1), LONGEST_RETRY_S)

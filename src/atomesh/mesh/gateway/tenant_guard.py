@@ -7,9 +7,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.clock import Clock
-from atomesh.errors import PermissionDeniedError, RateLimitError
+from atomesh.errors import AtomeshError, PermissionDeniedError
 from atomesh.frontend.context import SEEN_MODELS
 from atomesh.frontend.http.error_answers import error_response
+from atomesh.frontend.http.sse import HeaderList
 from atomesh.frontend.openai.call import POLICY_HEADER
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.validation import parse_timeout
@@ -20,6 +21,7 @@ from atomesh.mesh.dispatch.visit import Caller
 from atomesh.mesh.gateway.auth import api_key
 from atomesh.mesh.gateway.limits import limit_headers
 from atomesh.mesh.gateway.tenants import Seat, TenantDirectory
+from atomesh.observability.request_record import record_of
 
 MAX_TIMEOUT_S = 86_400.0
 Models = Callable[[], Sequence[ServedModel]]
@@ -54,15 +56,16 @@ class TenantGuard:
             await self._app(scope, receive, send)
             return
         seat = self._tenants.seat_of(api_key(scope))
-        check_permissions(seat.tenant, Headers(scope=scope))
-        send_limits = self._with_limits(seat, send)
+        response = _LimitedResponse(send, lambda: limit_headers(seat.limits.allowances(self._clock.now())))
         try:
-            caller = self._admit(seat, scope)
-        except RateLimitError as error:
-            await error_response(error)(scope, receive, send_limits)
-            return
-        scope[SEEN_MODELS] = self._seen_by(caller)
-        await self._app(scope, receive, send_limits)
+            check_permissions(seat.tenant, Headers(scope=scope))
+            scope[SEEN_MODELS] = self._seen_by(self._admit(seat, scope))
+            await self._app(scope, receive, response.send)
+        except AtomeshError as error:
+            if response.is_started:
+                raise
+            record_of(scope).error_type = error.type
+            await error_response(error)(scope, receive, response.send)
 
     def _is_open(self, path: str) -> bool:
         return path in self._open_paths or path.startswith(self._open_prefixes)
@@ -83,14 +86,20 @@ class TenantGuard:
             if caller.tenant.may_use((model.name, *model.aliases))
         ]
 
-    def _with_limits(self, seat: Seat, send: Send) -> Send:
-        async def send_with_limits(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                left = limit_headers(seat.limits.allowances(self._clock.now()))
-                message["headers"] = [*message.get("headers", ()), *left]
-            await send(message)
 
-        return send_with_limits
+class _LimitedResponse:
+    """`send` adds what is left of the caller's limits when the response starts."""
+
+    def __init__(self, send: Send, limits: Callable[[], HeaderList]) -> None:
+        self._send = send
+        self._limits = limits
+        self.is_started = False
+
+    async def send(self, message: Message) -> None:
+        if not self.is_started:
+            self.is_started = True
+            message["headers"] = [*message.get("headers", ()), *self._limits()]
+        await self._send(message)
 
 
 def on_account_of(model: ServedModel, caller: Caller) -> ServedModel:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from starlette.middleware import Middleware
 from starlette.types import Message, Receive, Scope, Send
 
-from atomesh.errors import AuthenticationError, InvalidRequestError, PermissionDeniedError
+from atomesh.errors import AuthenticationError, NotFoundError
 from atomesh.frontend.app import create_app
 from atomesh.frontend.context import SEEN_MODELS
 from atomesh.frontend.openai.call import POLICY_HEADER
@@ -164,8 +164,9 @@ def test_some_headers_want_leave(header: str, flag: str) -> None:
     door = Door(keyed("yes-key", **{flag: True}), keyed("no-key", **{flag: False}))
     door.knock("/v1/models", bearer("yes-key"), (header.encode(), b"1"))
     door.knock("/v1/models", bearer("no-key"))
-    with pytest.raises(PermissionDeniedError, match=header):
-        door.knock("/v1/models", bearer("no-key"), (header.encode(), b"1"))
+    door.knock("/v1/models", bearer("no-key"), (header.encode(), b"1"))
+    assert door.head[0] == 403
+    assert header.encode() in door.sent[-1]["body"]
     assert len(door.paths) == 2
 
 
@@ -187,6 +188,23 @@ def test_limits_are_told_on_every_answer() -> None:
     assert door.head == (200, {})
 
 
+@pytest.mark.parametrize(
+    ("status", "header"),
+    [(403, (b"x-explain", b"1")), (400, (b"x-request-timeout", b"nan")), (404, (b"x", b""))],
+)
+def test_limits_are_told_with_every_error_at_the_door_and_behind_it(status: int, header: Header) -> None:
+    async def lost(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise NotFoundError("there is no such model")
+
+    door = Door(keyed("a-key", requests_per_minute=60, may_explain=False))
+    door.guard._app = lost
+    door.knock("/v1/completions", bearer("a-key"), header, method="POST")
+
+    assert door.head[0] == status
+    assert door.head[1]["x-ratelimit-limit-requests"] == "60"
+    assert door.head[1]["x-ratelimit-remaining-requests"] == ("59" if status == 404 else "60")
+
+
 def test_beyond_its_limit_a_key_is_told_when_to_come_back() -> None:
     door = Door(keyed("a-key", requests_per_minute=2), keyed("b-key", requests_per_minute=2))
     for _ in range(2):
@@ -206,8 +224,9 @@ def test_beyond_its_limit_a_key_is_told_when_to_come_back() -> None:
 
 def test_a_bad_timeout_counts_against_nothing() -> None:
     door = Door(keyed("a-key", requests_per_minute=1))
-    with pytest.raises(InvalidRequestError, match="x-request-timeout"):
-        door.knock("/v1/completions", bearer("a-key"), (b"x-request-timeout", b"never"), method="POST")
+    door.knock("/v1/completions", bearer("a-key"), (b"x-request-timeout", b"never"), method="POST")
+    assert door.head[0] == 400
+    assert b"x-request-timeout" in door.sent[-1]["body"]
     door.knock("/v1/completions", bearer("a-key"), method="POST")
     assert door.head[0] == 200
 
