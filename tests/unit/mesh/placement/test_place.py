@@ -1,6 +1,7 @@
 """kv_aware as a whole: who is chosen, and what the explanation says of it."""
 
 import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from atomesh.mesh.placement.inputs import RequestFacts, Weights
 from atomesh.mesh.placement.place import place, place_rest_among
 from atomesh.mesh.placement.placement import PlacementRules, PrefillDecode, Rest, Unified
 from atomesh.mesh.placement.policies.registry import PolicySet
+from atomesh.mesh.placement.scorers.registry import KV_AWARE, SCORERS, load_scorers
 from atomesh.protocol.block_hash import BlockHash
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
@@ -31,6 +33,19 @@ WEIGHTS = Weights(waste=1.0, most_waste=4.0, interference=0.25, hysteresis=0.1)
 SAME_WEIGHTS = GenerationRequest(
     request_id="r", prompt_token_ids=[1] * 90, sampling=SamplingSpec(seed=0, max_tokens=8)
 )
+
+
+WEIGHED = ("queue", "compute", "waste", "relief")  # the terms that the close decisions below are about
+
+
+@pytest.fixture
+def weighed_terms_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever else is in the registry: one more scorer moves the point where two workers change places."""
+    prefill = {term: KV_AWARE.prefill[term] for term in WEIGHED}
+    monkeypatch.setitem(SCORERS, "kv_aware", replace(KV_AWARE, prefill=prefill, decode={}, pair={}))
+    load_scorers.cache_clear()
+    yield
+    load_scorers.cache_clear()
 
 
 def decide(
@@ -66,12 +81,14 @@ def test_until_its_queue_takes_longer_than_computing_it_again() -> None:
     assert chosen(idle, busy("b", 1200), held={"b": 50}) == ["a"]
 
 
+@pytest.mark.usefixtures("weighed_terms_alone")
 def test_the_more_others_wait_the_more_a_hit_is_worth() -> None:
     """Beside an idle worker 1,200 tokens of queue are too many; where all are busy they are not."""
     assert chosen(busy("a", 5000), busy("b", 6200), held={"b": 50}) == ["b"]
     assert chosen(busy("a", 5000), busy("b", 9000), held={"b": 50}) == ["a"]
 
 
+@pytest.mark.usefixtures("weighed_terms_alone")
 def test_a_popular_prefix_gets_another_home() -> None:
     hashes = tuple(BlockHash(bytes([n]) * 16) for n in range(100))
     request = replace(REQUEST, block_hashes=hashes)

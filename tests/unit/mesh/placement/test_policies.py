@@ -186,6 +186,8 @@ def test_rules_are_read_as_they_are_written() -> None:
         PolicyRule("org/m", "session", "power_of_two"),
         PolicyRule("x", decode="round_robin"),
     )
+    named = parse_policies(("model=org/m,least_work", "session, model = x"))
+    assert named.rules == (PolicyRule("org/m", "least_work"), PolicyRule("x", "session"))
 
 
 @pytest.mark.parametrize(
@@ -210,6 +212,9 @@ def test_a_models_own_rule_goes_before_that_for_all(model: str, names: list[str]
         ("pool=random", "write NAME"),
         ("prefill=random,prefill=session", "write NAME"),
         ("prefill=random,session", "write NAME"),
+        ("random,session", "write NAME"),
+        ("model=x,", "write NAME"),
+        ("model=x,best", "no placement policy 'best'"),
     ],
 )
 def test_rules_that_are_none_are_refused_with_the_remedy(text: str, says: str) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.mesh.placement.policies.registry import DEFAULT_POLICY, PolicySet, check_policy
 
-_KEYS = ("model", "prefill", "decode")
+_POOLS = {"prefill", "decode"}
+_BOTH = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class PolicyRules:
 
 
 def parse_policies(texts: Sequence[str]) -> PolicyRules:
-    """Each `NAME`, or `[model=MODEL,]prefill=NAME,decode=NAME` with either or both of the last two.
+    """Each `[model=MODEL,]NAME`, or `[model=MODEL,]prefill=NAME,decode=NAME` with one or both of the last.
 
     Raises ConfigurationError for what is none, for an unknown policy, and for two rules of one model.
     """
@@ -49,20 +50,24 @@ def parse_policies(texts: Sequence[str]) -> PolicyRules:
 
 
 def _parse(text: str) -> PolicyRule:
-    parts = [part.partition("=") for part in text.split(",")]
-    if [bool(separator) for _, separator, _ in parts] == [False]:
-        parts = [("prefill", "=", text)]
-    fields = {key.strip(): value.strip() for key, _, value in parts}
-    if len(fields) < len(parts) or not set(fields) <= set(_KEYS) or not all(fields.values()):
+    parts = [_key_and_value(part) for part in text.split(",")]
+    fields = dict(parts)
+    named = set(fields) - {"model"}
+    if len(fields) < len(parts) or not all(fields.values()) or not (named <= _POOLS or named == {_BOTH}):
         raise ConfigurationError(
-            f"--policy is {text[:200]!r}; write NAME, or prefill=NAME,decode=NAME, and model=MODEL before it "
-            "for one model alone"
+            f"--policy is {text[:200]!r}; write NAME, or prefill=NAME,decode=NAME, and model=MODEL, "
+            "before it for one model alone"
         )
+    fields.setdefault("prefill", fields.get(_BOTH, DEFAULT_POLICY))
     try:
         for key in ("prefill", "decode"):
             check_policy(fields.get(key, ""))
     except InvalidRequestError as error:
         raise ConfigurationError(f"--policy is {text[:200]!r}: {error.message}") from None
-    return PolicyRule(
-        fields.get("model", ""), fields.get("prefill", DEFAULT_POLICY), fields.get("decode", "")
-    )
+    return PolicyRule(fields.get("model", ""), fields["prefill"], fields.get("decode", ""))
+
+
+def _key_and_value(part: str) -> tuple[str, str]:
+    """A policy alone has the key _BOTH."""
+    key, separator, value = part.partition("=")
+    return (key.strip(), value.strip()) if separator else (_BOTH, key.strip())
