@@ -1,6 +1,6 @@
 """The engines' own figures at scrape time, from their last load reports."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from atomesh.observability.metrics import ENGINE
 from atomesh.observability.running_totals import Counts, RunningTotals
+from atomesh.protocol.kv_outcomes import OTHER, REFUSALS, TRANSFERS
 from atomesh.protocol.worker import LoadReport, ModelDescription
 
 _LABELS = ("model_name", "engine")
@@ -23,6 +24,7 @@ _COUNTED_WORDS = {
     "atomesh_kv_transfers": ("Hand-offs that ended.", "outcome", "kv_transfers"),
     "atomesh_kv_refusals": ("Hand-offs refused.", "reason", "kv_refusals"),
 }
+_KNOWN_WORDS = {"kv_transfers": TRANSFERS, "kv_refusals": REFUSALS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +162,15 @@ def _of_workers(
 def _counts(load: LoadReport) -> Counts:
     """All that only grows within a worker's life; those by word as field/word."""
     plain = {field: float(getattr(load, field)) for _, field in _COUNTERS.values()}
-    by_word = {
-        f"{field}/{word}": float(count)
-        for _, _, field in _COUNTED_WORDS.values()
-        for word, count in getattr(load, field).items()
-    }
-    return plain | by_word
+    by_word: Counter[str] = Counter()
+    for field, known in _KNOWN_WORDS.items():
+        for word, count in getattr(load, field).items():
+            by_word[f"{field}/{word if word in known else OTHER}"] += count
+    return plain | {word: float(count) for word, count in by_word.items()}
 
 
 def _words(counts: Counts, field: str) -> Iterable[tuple[str, float]]:
-    """The words are the engine's own, and few."""
+    """The words are those that we know of, and OTHER."""
     prefix = f"{field}/"
     return sorted((name.removeprefix(prefix), n) for name, n in counts.items() if name.startswith(prefix))
 

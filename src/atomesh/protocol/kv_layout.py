@@ -2,6 +2,8 @@
 
 import msgspec
 
+from atomesh.protocol.bounds import BlockSize, Count, Name, Words
+
 
 class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     """How KV lies in a block, and which weights computed it.
@@ -10,15 +12,15 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     stands for. `weights` is a digest of the model's weights, `model` the name that clients know.
     """
 
-    name: str
-    model: str
-    weights: str
-    dtype: str
-    block_size: int
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
-    block_bytes: int
+    name: Name
+    model: Words
+    weights: Words
+    dtype: Words
+    block_size: BlockSize
+    num_layers: Count
+    num_kv_heads: Count
+    head_dim: Count
+    block_bytes: Count
 
 
 def difference(ours: KVLayout, theirs: KVLayout) -> str | None:

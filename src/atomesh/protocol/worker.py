@@ -4,6 +4,19 @@ from typing import Literal
 
 import msgspec
 
+from atomesh.protocol.bounds import (
+    Blocks,
+    BlockSize,
+    Count,
+    CountsByOutcome,
+    Length,
+    Name,
+    Path,
+    Seconds,
+    TokenIds,
+    Tokens,
+    Words,
+)
 from atomesh.protocol.kv_layout import KVLayout
 from atomesh.protocol.roofline import Roofline
 
@@ -18,16 +31,16 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     `kv_bytes` is the size of that pool, 0 where the worker does not say.
     """
 
-    name: str
-    path: str
-    architecture: str
-    dtype: str
-    vocab_size: int
-    max_model_len: int
-    eos_token_ids: tuple[int, ...]
-    block_size: int
-    num_blocks: int
-    kv_bytes: int = 0
+    name: Name
+    path: Path
+    architecture: Words
+    dtype: Words
+    vocab_size: Tokens
+    max_model_len: Length
+    eos_token_ids: TokenIds
+    block_size: BlockSize
+    num_blocks: Blocks
+    kv_bytes: Count = 0
 
     @property
     def kv_tokens(self) -> int:
@@ -78,42 +91,54 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     can be.
     """
 
-    worker_id: str
-    incarnation: str
-    pid: int
+    worker_id: Name
+    incarnation: Name
+    pid: Count
     role: Role
     model: ModelDescription
-    kv_address: str | None = None
+    kv_address: Name | None = None
     kv_layout: KVLayout | None = None
-    max_num_seqs: int = 0
-    max_num_batched_tokens: int = 0
-    engine: str = "atom"
+    max_num_seqs: Tokens = 0
+    max_num_batched_tokens: Tokens = 0
+    engine: Name = "atom"
     needs_peer: bool = False
     takes_faults: bool = False
     texts: tuple[ModelDescription, ...] = ()
     roofline: Roofline | None = None
 
 
+def find_fault(worker: WorkerDescription) -> str | None:
+    """What of it is no number, or no name, that could be; None when all is within its bounds.
+
+    Decoding checks what comes over the token plane; this is for what was made of somebody else's words.
+    """
+    try:
+        msgspec.convert(msgspec.to_builtins(worker), WorkerDescription)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
+
+
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """State and running totals of one engine; counters only grow within an incarnation."""
 
-    running: int = 0
-    waiting: int = 0
-    free_blocks: int = 0
-    cached_blocks: int = 0  # free to take, but still hold a prefix
-    total_blocks: int = 0
-    prefix_cache_queries: int = 0  # prompt tokens looked up
-    prefix_cache_hits: int = 0  # prompt tokens found
-    preemptions: int = 0
-    steps: int = 0
-    prompt_tokens: int = 0  # computed in prefill
-    generation_tokens: int = 0
-    held_blocks: int = 0  # of requests, offers, pushes and transfers
-    reserved_blocks: int = 0  # granted to hand-offs that are under way
-    quarantined_blocks: int = 0  # a transfer may still write there
-    unaccounted_blocks: int = 0  # in no state or in two, or held by nobody: 0, or the engine is at fault
-    kv_imbalances: int = 0  # how often that was found, by the look after every step
-    kv_transfers: dict[str, int] = {}  # hand-offs that ended, by outcome
-    kv_refusals: dict[str, int] = {}  # messages and tickets refused, by reason
-    step_s: float = 0.0  # how long the present step has taken so far
+    running: Count = 0
+    waiting: Count = 0
+    free_blocks: Count = 0
+    cached_blocks: Count = 0  # free to take, but still hold a prefix
+    total_blocks: Count = 0
+    prefix_cache_queries: Count = 0  # prompt tokens looked up
+    prefix_cache_hits: Count = 0  # prompt tokens found
+    preemptions: Count = 0
+    steps: Count = 0
+    prompt_tokens: Count = 0  # computed in prefill
+    generation_tokens: Count = 0
+    held_blocks: Count = 0  # of requests, offers, pushes and transfers
+    reserved_blocks: Count = 0  # granted to hand-offs that are under way
+    quarantined_blocks: Count = 0  # a transfer may still write there
+    unaccounted_blocks: Count = 0  # in no state or in two, or held by nobody: 0, or the engine is at fault
+    kv_imbalances: Count = 0  # how often that was found, by the look after every step
+    kv_transfers: CountsByOutcome = {}  # hand-offs that ended, by outcome
+    kv_refusals: CountsByOutcome = {}  # messages and tickets refused, by reason
+    step_s: Seconds = 0.0  # how long the present step has taken so far
     draining: bool = False  # takes no new request, only the decode legs of KV that it has been handed

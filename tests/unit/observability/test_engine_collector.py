@@ -105,3 +105,25 @@ def test_a_total_never_falls_and_few_workers_are_remembered(scrapes) -> None:
         assert all(now[name] >= count for counts in workers.values() for name, count in counts.items())
         assert len(totals._last) <= 3
         before = dict(now)
+
+
+def test_what_a_worker_makes_up_is_counted_as_other() -> None:
+    scraped = Scraped()
+    made_up = {f'x"\n{n}': 1 for n in range(250)}
+    scraped.workers = {
+        "a": LoadReport(
+            kv_transfers={"sent_committed": 3, **made_up}, kv_refusals={"ticket_peer": 2, **made_up}
+        )
+    }
+    samples = [
+        (family.name, *sample.labels.values(), sample.value)
+        for family in scraped.registry.collect()
+        for sample in family.samples
+        if family.name in ("atomesh_kv_transfers", "atomesh_kv_refusals")
+    ]
+    assert sorted(samples) == [
+        ("atomesh_kv_refusals", "m", "other", 250.0),
+        ("atomesh_kv_refusals", "m", "ticket_peer", 2.0),
+        ("atomesh_kv_transfers", "m", "other", 250.0),
+        ("atomesh_kv_transfers", "m", "sent_committed", 3.0),
+    ]

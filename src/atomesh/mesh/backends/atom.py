@@ -25,7 +25,7 @@ from atomesh.protocol.generation import GenerationRequest, Leg
 from atomesh.protocol.kv_events import KVSnapshot, RequestKVSnapshot
 from atomesh.protocol.sealed_channel import ChannelError
 from atomesh.protocol.step_trace import StepTrace, TraceLimits
-from atomesh.protocol.worker import RoleWeights
+from atomesh.protocol.worker import RoleWeights, WorkerDescription
 from atomesh.sparse_log import SparseLog
 
 _log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class AtomBackend:
         """One connection's whole life."""
         connection = await asyncio.wait_for(self._connect(), HANDSHAKE_S)
         try:
-            worker = await asyncio.wait_for(connection.hello, HANDSHAKE_S)
+            worker = _without_texts(await asyncio.wait_for(connection.hello, HANDSHAKE_S))
             self._connection = connection
             self._registry.connected(self.address, worker, self._clock.now())
             self._news = WorkerNews(worker, self._knowledge, self._request_snapshot, self._clock.now())
@@ -233,3 +233,10 @@ class AtomBackend:
             )  # else it is this process that slept: what came is still unread
             if was_awake and now - self._registry.heard_at(self.address) > LOST_S:
                 raise SilentWorkerError
+
+
+def _without_texts(worker: WorkerDescription) -> WorkerDescription:
+    """Raises ChannelError for one that wants to be given text, which nothing could bring it."""
+    if worker.texts:
+        raise ChannelError("message", "a worker that takes tokens says that it takes text")
+    return worker

@@ -1,5 +1,6 @@
 """What a back end is given: where its news go, and what it may ask of the gateway."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -30,7 +31,7 @@ class BackendContext:
     """`find_model` finds a directory, a GGUF file or a known name without fetching anything; it may block.
 
     None: the text side of such a model is the engine's own, and so is its text API. The key of block hashes
-    follows from `secret`, the cluster's.
+    follows from `secret`, the cluster's. `refusals` counts, by reason, who is no worker.
     """
 
     registry: WorkerRegistry
@@ -40,3 +41,4 @@ class BackendContext:
     hand_offs: HandOffs = field(default_factory=HandOffs)
     find_model: Callable[[str], LocalModel | None] = _nowhere
     secret: bytes = b""
+    refusals: Counter[str] = field(default_factory=Counter)

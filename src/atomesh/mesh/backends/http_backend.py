@@ -12,6 +12,7 @@ import msgspec
 from atomesh.errors import AtomeshError, EngineError
 from atomesh.mesh.backends.backend import QuietBackend
 from atomesh.mesh.backends.context import BackendContext, LocalModel
+from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 from atomesh.mesh.backends.foreign_news import ForeignNews
 from atomesh.mesh.backends.hand_offs import HandOff
 from atomesh.mesh.backends.http_client import HttpClient
@@ -23,7 +24,8 @@ from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.backends.zmq_events import require_zmq
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 from atomesh.protocol.kv_layout import KVLayout
-from atomesh.protocol.worker import LoadReport, RoleWeights, WorkerDescription
+from atomesh.protocol.worker import LoadReport, RoleWeights, WorkerDescription, find_fault
+from atomesh.sparse_log import SparseLog
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ HELLO_S = 10.0
 DEFAULT_MODEL_LEN = 2048  # of an engine that does not say
 FIRST_DELAY_S = 0.2
 LONGEST_DELAY_S = 2.0
+FAULT_LOG_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class _ModelList(msgspec.Struct, frozen=True):
     data: list[ListedModel]
 
 
+_models = msgspec.json.Decoder(_ModelList)
+
+
 class NoTokensError(Exception):
     """The model's files are not here: its text must be left to the engine."""
 
@@ -74,6 +80,7 @@ class HttpBackend(QuietBackend, ABC):
         self._is_connected = False
         self._load = LoadReport()
         self._is_missed = False
+        self._sparse_log = SparseLog(context.clock, FAULT_LOG_S)
         context.registry.expect(spec.url)
 
     @abstractmethod
@@ -124,8 +131,8 @@ class HttpBackend(QuietBackend, ABC):
     async def list_models(self) -> list[ListedModel]:
         """Never empty. Raises EngineError for what is no such list."""
         try:
-            models = msgspec.json.decode(await self.client.get("/v1/models", LOST_S), type=_ModelList).data
-        except msgspec.DecodeError:
+            models = decode_json(await self.client.get("/v1/models", LOST_S), _models).data
+        except UnreadableError:
             raise EngineError("GET /v1/models gives no list of models; is its URL right?") from None
         if not models:
             raise EngineError("GET /v1/models gives no model")
@@ -168,18 +175,27 @@ class HttpBackend(QuietBackend, ABC):
             except (WorkerLostError, TimeoutError) as error:
                 _log.debug("nobody answers at %s: %s", self.address, error)
             except AtomeshError as error:
-                _log.warning("the engine at %s cannot be used: %s", self.address, error.message)
+                if self._sparse_log.admit() is not None:
+                    _log.warning("the engine at %s cannot be used: %s", self.address, error.message)
             delay = FIRST_DELAY_S if self._is_connected else min(delay * 1.6, LONGEST_DELAY_S)
             self._lost()
             await asyncio.sleep(delay)
 
     async def _live_once(self) -> None:
         told = await asyncio.wait_for(self.introduce(), HELLO_S)
+        self._check(told.worker)
         news = ForeignNews(told.worker, self.spec.events, self.context)
         try:
             await self._watch(told)
         finally:
             await news.close()
+
+    def _check(self, worker: WorkerDescription) -> None:
+        """Raises EngineError for one with sizes or names that cannot be."""
+        fault = find_fault(worker)
+        if fault is not None:
+            self.context.refusals["message"] += 1
+            raise EngineError(f"what it says of itself cannot be: {fault}")
 
     async def _watch(self, told: Introduction) -> None:
         """Until it is lost. Raises AtomeshError, TimeoutError."""

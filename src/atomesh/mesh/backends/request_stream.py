@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from atomesh.errors import AtomeshError, EngineError
 from atomesh.mesh.backends.worker_lost import WorkerLostError
-from atomesh.protocol.generation import TokenDelta
+from atomesh.protocol.bounds import MAX_TOKENS
+from atomesh.protocol.generation import TokenDelta, TokenLogprobs
 from atomesh.protocol.wire_errors import to_exception
 
 MAX_UNREAD_STEPS = 4096
@@ -43,9 +44,13 @@ class RequestStream:
         return self._open_choices <= 0 or self._error is not None
 
     def push(self, deltas: list[TokenDelta]) -> bool:
-        """False when the reader is too far behind: the leg has failed, and the worker shall abort it."""
+        """False when the leg has failed, and the worker shall abort it: its reader is too far behind, or it
+        says what cannot be."""
         if self._error is not None:
             return True
+        if not all(map(_has_possible_tokens, deltas)):
+            self.fail(EngineError("the engine named a token that no model has; try again"))
+            return False
         good = [delta for delta in deltas if delta.error is None]
         self._open_choices -= sum(map(self._ends_choice, good))
         if good:
@@ -114,6 +119,18 @@ class RequestStream:
 
     def _is_too_full(self) -> bool:
         return len(self._steps) > MAX_UNREAD_STEPS or self._unread_bytes > MAX_UNREAD_BYTES
+
+
+def _has_possible_tokens(delta: TokenDelta) -> bool:
+    for token_id in delta.token_ids:
+        if not 0 <= token_id < MAX_TOKENS:
+            return False
+    told = (*(delta.logprobs or ()), *(delta.prompt_logprobs or ()))
+    return all(_is_possible(entry) for entry in told if entry is not None)
+
+
+def _is_possible(told: TokenLogprobs) -> bool:
+    return all(0 <= token_id < MAX_TOKENS for token_id in (told.token_id, *(pair[0] for pair in told.top)))
 
 
 def _estimate_bytes(deltas: list[TokenDelta]) -> int:

@@ -6,6 +6,7 @@ import msgspec
 
 from atomesh.errors import EngineError, ServiceUnavailableError
 from atomesh.mesh.backends.foreign_errors import NotServedError
+from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 from atomesh.mesh.backends.hand_offs import HandOff
 from atomesh.mesh.backends.http_backend import (
     DEFAULT_MODEL_LEN,
@@ -39,6 +40,9 @@ class _ServerInfo(msgspec.Struct, frozen=True):
     max_running_requests: int | None = None
     page_size: int | None = None
     kv_cache_dtype: str | None = None
+
+
+_server_info = msgspec.json.Decoder(_ServerInfo)
 
 
 class SglangBackend(HttpBackend):
@@ -139,16 +143,16 @@ class SglangBackend(HttpBackend):
         except NotServedError:  # as newer versions have it
             document = await self.client.get("/server_info", LOST_S)
         try:
-            return msgspec.json.decode(document, type=_ServerInfo)
-        except msgspec.DecodeError:
+            return decode_json(document, _server_info)
+        except UnreadableError:
             raise EngineError("its server info is not what SGLang says; is it another server?") from None
 
     def _report(self, readings: Readings) -> LoadReport:
-        used = round(self._num_blocks * readings.totals.get("sglang:token_usage", 0.0))
+        used = round(self._num_blocks * readings.share("sglang:token_usage"))
         return LoadReport(
             running=readings.count("sglang:num_running_reqs"),
             waiting=readings.count("sglang:num_queue_reqs"),
-            free_blocks=max(self._num_blocks - used, 0),
+            free_blocks=self._num_blocks - used,
             total_blocks=self._num_blocks,
             held_blocks=used,
             prompt_tokens=readings.count("sglang:prompt_tokens"),

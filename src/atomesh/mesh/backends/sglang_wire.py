@@ -11,6 +11,7 @@ import msgspec
 
 from atomesh.errors import AtomeshError, EngineError, InvalidRequestError
 from atomesh.mesh.backends.foreign_errors import to_error, to_error_in_stream
+from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 from atomesh.mesh.backends.token_biases import token_biases
 from atomesh.protocol.generation import GenerationRequest, TokenDelta, TokenLogprobs
 
@@ -99,8 +100,8 @@ class AnswerReader:
     def read(self, data: bytes) -> list[TokenDelta]:
         """Raises what an error in it stands for, EngineError for what is no answer."""
         try:
-            told = _decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            told = decode_json(data, _decoder)
+        except UnreadableError:
             raise EngineError("the engine's answer is not what SGLang sends; is it another server?") from None
         answers = told if isinstance(told, list) else [told]
         deltas = [

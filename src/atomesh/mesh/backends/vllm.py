@@ -17,7 +17,7 @@ from atomesh.mesh.backends.http_backend import (
     foreign_layout,
     new_incarnation,
 )
-from atomesh.mesh.backends.prometheus_text import Readings, read_metrics
+from atomesh.mesh.backends.prometheus_text import Readings, read_metrics, whole_number
 from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.backends.streamed_answers import Sink, together, until_done
@@ -36,6 +36,7 @@ from atomesh.protocol.worker import LoadReport, ModelDescription, WorkerDescript
 
 PATH = "/v1/completions"
 STARTED = "process_start_time_seconds"
+DEFAULT_BLOCK_SIZE = 16
 
 
 class VllmBackend(HttpBackend):
@@ -121,7 +122,7 @@ class VllmBackend(HttpBackend):
 
     def _describe(self, served: ListedModel, found: LocalModel, readings: Readings) -> WorkerDescription:
         cache = readings.labels.get("vllm:cache_config_info", {})
-        block_size = _number(cache.get("block_size"), 16)
+        block_size = whole_number(cache.get("block_size")) or DEFAULT_BLOCK_SIZE
         name = found.name if served.id.startswith(("/", ".")) else served.id
         return WorkerDescription(
             worker_id=self.address,
@@ -137,7 +138,7 @@ class VllmBackend(HttpBackend):
                 max_model_len=served.max_model_len or DEFAULT_MODEL_LEN,
                 eos_token_ids=found.eos_token_ids,
                 block_size=block_size,
-                num_blocks=_number(cache.get("num_gpu_blocks"), 0),
+                num_blocks=whole_number(cache.get("num_gpu_blocks")) or 0,
             ),
             kv_address=self.address,
             kv_layout=foreign_layout("vllm", name, block_size, cache.get("cache_dtype", "")),
@@ -147,12 +148,12 @@ class VllmBackend(HttpBackend):
 
 def _load(readings: Readings) -> LoadReport:
     cache = readings.labels.get("vllm:cache_config_info", {})
-    total = _number(cache.get("num_gpu_blocks"), 0)
-    used = round(total * readings.totals.get("vllm:kv_cache_usage_perc", 0.0))
+    total = whole_number(cache.get("num_gpu_blocks")) or 0
+    used = round(total * readings.share("vllm:kv_cache_usage_perc"))
     return LoadReport(
         running=readings.count("vllm:num_requests_running"),
         waiting=readings.count("vllm:num_requests_waiting"),
-        free_blocks=max(total - used, 0),
+        free_blocks=total - used,
         total_blocks=total,
         held_blocks=used,
         prefix_cache_queries=readings.count("vllm:prefix_cache_queries"),
@@ -161,7 +162,3 @@ def _load(readings: Readings) -> LoadReport:
         prompt_tokens=readings.count("vllm:prompt_tokens"),
         generation_tokens=readings.count("vllm:generation_tokens"),
     )
-
-
-def _number(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.isdecimal() else default

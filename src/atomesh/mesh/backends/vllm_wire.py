@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from atomesh.errors import EngineError
 from atomesh.mesh.backends.foreign_errors import to_error_in_stream
+from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 from atomesh.mesh.backends.token_biases import token_biases
 from atomesh.protocol.generation import FinishReason, GenerationRequest, Timings, TokenDelta, TokenLogprobs
 
@@ -240,8 +241,8 @@ class AnswerReader:
 def decode_answer(data: bytes) -> Answer:
     """Raises EngineError for what is no answer of vLLM's, and what an error in it stands for."""
     try:
-        answer = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        answer = decode_json(data, _decoder)
+    except UnreadableError:
         raise EngineError("the engine's answer is not what vLLM sends; is it another server?") from None
     if answer.error is not None:
         raise to_error_in_stream(answer.error)

@@ -6,6 +6,7 @@ import msgspec
 from starlette.requests import Request
 
 from atomesh.errors import InvalidRequestError, RequestTooLargeError
+from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 from atomesh.protocol.worker import PRESETS, Role, RoleWeights
 
 MAX_BODY_BYTES = 64 * 1024
@@ -70,8 +71,8 @@ async def read_json(request: Request, kind: type[B], if_empty: B | None = None) 
     if not body and if_empty is not None:
         return if_empty
     try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(body, msgspec.json.Decoder(kind))
+    except UnreadableError as error:
         raise InvalidRequestError(f"the body is not what this route takes: {error}") from None
 
 

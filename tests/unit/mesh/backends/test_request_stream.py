@@ -170,3 +170,26 @@ def test_an_answer_that_is_whole_is_delivered_however_late() -> None:
         assert steps == MAX_UNREAD_STEPS + 1
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        TokenDelta(request_id="r", token_ids=[5, -5]),
+        TokenDelta(request_id="r", token_ids=[2**63]),
+        TokenDelta(request_id="r", token_ids=[1], logprobs=[TokenLogprobs(-1, 0.0, 1, [])]),
+        TokenDelta(request_id="r", token_ids=[1], logprobs=[TokenLogprobs(1, 0.0, 1, [(2**31, -1.0)])]),
+        TokenDelta(request_id="r", prompt_logprobs=[None, TokenLogprobs(1, 0.0, 1, [(-3, -1.0)])]),
+    ],
+)
+def test_a_token_that_no_model_has_is_the_engine_s_fault(bad: TokenDelta) -> None:
+    async def scenario() -> None:
+        left: list[bool] = []
+        stream = RequestStream(1, left.append)
+        assert stream.push([delta(1)])
+        assert not stream.push([bad])
+        assert [one.token_ids for one in await stream.next() or []] == [[1]]
+        with pytest.raises(EngineError, match="no model has"):
+            await stream.next()
+
+    run(scenario)
