@@ -17,6 +17,7 @@ from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.token_service import TokenService
 from atomesh.mesh.backends.atom import AtomBackend
 from atomesh.mesh.backends.context import BackendContext, LocalModel
+from atomesh.mesh.backends.knowledge import Knowledge
 from atomesh.mesh.backends.make_backend import make_backend
 from atomesh.mesh.backends.pool import BackendPool
 from atomesh.mesh.backends.spec import BackendSpec
@@ -116,14 +117,7 @@ class Gateway:
         self._discovery = Discovery(self._backends, options.workers, options.discovery)
         self._rebalancer = Rebalancer(options.rebalance, self._backends, self.registry, clock)
         self._texts = TextServers()
-        context = BackendContext(
-            self.registry,
-            clock,
-            self._texts,
-            knowledge,
-            find_model=options.find_model,
-            secret=options.secret,
-        )
+        context = self._make_context(knowledge)
         for spec in options.engines:
             self._backends.join(make_backend(spec, context))
         tls = None if options.tls is None else server_context(options.tls)
@@ -198,6 +192,17 @@ class Gateway:
                 end.cancel()
         if not done:
             _log.warning("requests still running after %s s are ended", self._options.drain_s)
+
+    def _make_context(self, knowledge: Knowledge) -> BackendContext:
+        return BackendContext(
+            self.registry,
+            self._clock,
+            self._texts,
+            knowledge,
+            find_model=self._options.find_model,
+            secret=self._options.secret,
+            refusals=self._worker_refusals,
+        )
 
     def _make_app(self) -> ASGIApp:
         options, metrics = self._options, self._make_metrics()
