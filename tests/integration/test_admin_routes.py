@@ -296,11 +296,11 @@ def test_a_worker_joins_a_running_gateway(tmp_path: Path) -> None:
     async def scenario() -> None:
         one, late = puppet(tmp_path, "unified"), puppet(tmp_path, "unified", 1)
         async with mesh(tmp_path, one) as made, serving(late, address(tmp_path, late)):
-            for _ in range(2):
-                status, _ = await made.ask("POST", "/workers", {"address": address(tmp_path, late)})
-                assert status == 200
+            asked = {"address": address(tmp_path, late)}
+            assert await made.ask("POST", "/workers", asked) == (200, {**asked, "state": "connecting"})
             await late.until(lambda one: one.hellos)
             assert (await made.worker("unified-1"))["state"] == "ready"
+            assert await made.ask("POST", "/workers", asked) == (200, {**asked, "state": "ready"})
             status, body = await made.ask("POST", "/workers", {"address": "nowhere"})
             assert (status, body["error"]["param"]) == (400, "address")
         assert late.hellos == 1

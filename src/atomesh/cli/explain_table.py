@@ -1,4 +1,7 @@
-"""An explanation as tables, in milliseconds: a column for each way that there was, a line for each term."""
+"""An explanation as tables, in milliseconds: a column for each way that there was, a line for each term.
+
+The ways are numbered, and their workers named above the table: names may be as long as they like.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,6 +29,8 @@ def _print_attempt(request_id: str, attempt: Mapping[str, Any], console: Console
     )
     candidates: Sequence[Mapping[str, Any]] = attempt["candidates"]
     shown = [attempt["chosen"], *(one for one in candidates if not _same(one, attempt["chosen"]))]
+    for number, candidate in enumerate(shown[:MOST_CANDIDATES], start=1):
+        console.print(f"{'▶' if number == 1 else ' '} {number}: {_name(candidate)}")
     console.print(_table(shown[:MOST_CANDIDATES]))
     if len(shown) > MOST_CANDIDATES:
         console.print(f"  and {len(shown) - MOST_CANDIDATES} more; --json has them all")
@@ -35,22 +40,22 @@ def _print_attempt(request_id: str, attempt: Mapping[str, Any], console: Console
 
 def _table(shown: Sequence[Mapping[str, Any]]) -> Table:
     """The chosen one is the first."""
-    names = [_name(candidate) for candidate in shown]
-    table = Table("ms", "▶ " + names[0], *names[1:], box=None)
+    numbers = [str(number) for number in range(1, len(shown) + 1)]
+    table = Table("ms", "▶ " + numbers[0], *numbers[1:], box=None)
     for column in table.columns[1:]:
         column.justify = "right"
     for term in dict.fromkeys(term for candidate in shown for term in candidate["terms"]):
         table.add_row(term, *(_milliseconds(candidate["terms"].get(term)) for candidate in shown))
     table.add_row("sum", *(_milliseconds(candidate["total_s"]) for candidate in shown))
     table.add_row("cached tokens", *(str(candidate["cached_tokens"]) for candidate in shown))
-    if any(candidate["fetch_from"] for candidate in shown):
-        table.add_row("sent by", *(printable(candidate["fetch_from"] or "–") for candidate in shown))
     return table
 
 
 def _name(candidate: Mapping[str, Any]) -> str:
     names = (candidate["prefill"], candidate["decode"])
-    return printable("→".join(name for name in names if name is not None))
+    way = printable("→".join(name for name in names if name is not None))
+    sender = candidate["fetch_from"]
+    return way if sender is None else f"{way}, the prefix sent by {printable(sender)}"
 
 
 def _print_measured(request: Mapping[str, Any], console: Console) -> None:
@@ -76,4 +81,4 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _milliseconds(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds * 1000:.2f}"
+    return "–" if seconds is None else f"{seconds * 1000:z.2f}"

@@ -1,7 +1,7 @@
 """What every route shares: the models, the options, the metrics, the threads for long texts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from starlette.types import Scope
 
@@ -20,26 +20,33 @@ SEEN_MODELS = "atomesh.models"  # in an ASGI scope: as Frontend.models, for this
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
+    """`hidden_models`: all there are, where `models` are those that one caller may see."""
+
     models: Callable[[], Sequence[ServedModel]]
     options: FrontendOptions
     metrics: FrontendMetrics
     texts: TextPool
     bounds: PromptBounds
     clock: Clock
+    hidden_models: Callable[[], Sequence[ServedModel]] = field(default=tuple)
 
     def seen_from(self, scope: Scope) -> "Frontend":
         """With the models, and the services behind them, that a layer before the routes chose."""
         seen = scope.get(SEEN_MODELS)
-        return self if seen is None else replace(self, models=seen)
+        return self if seen is None else replace(self, models=seen, hidden_models=self.models)
 
     def find_model(self, name: str | None) -> ServedModel:
         """The model of that name, or the first where none is named.
 
-        Raises ServiceUnavailableError while there is none at all, ModelNotFoundError for an unknown name.
+        Raises ServiceUnavailableError while there is none at all, ModelNotFoundError for an unknown name, and
+        for every name where this caller may use none of those there are.
         """
-        models = self.models()
+        models = self._models_if_any()
         if not models:
-            raise ServiceUnavailableError("no model is ready yet; try again in a moment")
+            what = f"the model {name[:200]!r} does not exist" if name else "no model is named"
+            raise ModelNotFoundError(
+                f"{what}, and this key may use none that this server has; ask the operator", param="model"
+            )
         if not name:
             return models[0]
         for model in models:
@@ -51,12 +58,19 @@ class Frontend:
         )
 
     def ready_models(self) -> list[tuple[ServedModel, ModelDescription]]:
-        """The models that can be served now; never empty, but a ServiceUnavailableError instead."""
-        models = self.models()
-        if not models:
-            raise ServiceUnavailableError("no model is ready yet; try again in a moment")
+        """The models that can be served now; where there is none at all, a ServiceUnavailableError instead.
+
+        Empty for a caller who may use none of those there are.
+        """
+        models = self._models_if_any()
         ready = [(model, told) for model in models if (told := describe_if_ready(model)) is not None]
         return ready or [(model, model.service.describe()) for model in models]
+
+    def _models_if_any(self) -> Sequence[ServedModel]:
+        models = self.models()
+        if not models and not self.hidden_models():
+            raise ServiceUnavailableError("no model is ready yet; try again in a moment")
+        return models
 
     def read_engines(self) -> list[EngineReading]:
         return [

@@ -105,6 +105,14 @@ class Access:
         for gate in self._gates.values():
             gate.close(ServiceUnavailableError("the server is shutting down; try again later"))
 
+    def named_models(self) -> dict[str, str]:
+        """Each model that a tenant may use by name, and where that is written."""
+        return {
+            name: f"the tenant {seat.tenant.name}"
+            for seat in self._source.directory
+            for name in seat.tenant.models or ()
+        }
+
     async def run(self) -> None:
         """Take in changes of the tenants' file, until cancelled."""
         await self._source.run()

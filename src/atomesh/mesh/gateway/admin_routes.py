@@ -66,7 +66,7 @@ class AdminRoutes:
             self.workers.add(wanted.address)
         except ConfigurationError as error:
             raise InvalidRequestError(error.message, param="address") from None
-        return _json({"address": wanted.address, "state": "connecting"})
+        return _json({"address": wanted.address, "state": self._state_at(wanted.address)})
 
     async def _remove_worker(self, request: Request) -> Response:
         worker = self._find(request.path_params["id"])
@@ -107,6 +107,11 @@ class AdminRoutes:
         for worker in willing:
             self.workers[worker.address].set_fault(frame)
         return _json({"status": "ok", "workers": len(willing)})
+
+    def _state_at(self, address: str) -> str:
+        now = self.clock.now()
+        there = (one for one in self.registry.snapshot().workers if one.address == address)
+        return next((worker.shown_state(now) for worker in there), "connecting")
 
     def _find(self, worker_id: str) -> WorkerSnapshot:
         """The connected worker of that id, else the lost one; one that never said its id goes by its address.

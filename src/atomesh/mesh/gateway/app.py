@@ -43,6 +43,7 @@ from atomesh.mesh.gateway.served_models import ServedModels, TextSide
 from atomesh.mesh.gateway.text_relay import RelayFace, TextRelay
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
 from atomesh.observability.kv_index_collector import KVIndexCollector
+from atomesh.mesh.gateway.unserved_names import UnservedNames, aliased_models
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
 from atomesh.observability.metrics import FrontendMetrics
 from atomesh.observability.placement_metrics import PlacementMetrics
@@ -102,6 +103,8 @@ class Gateway:
         self._shared = share(options.secret, self._errors, options.observability.of_dispatch())
         self._explain = ExplainRoute(self._shared.explanations)
         knowledge = self._shared.knowledge
+        aliased = aliased_models(options.model_aliases)
+        self._unserved = UnservedNames(lambda: self._access.named_models() | aliased, self._models, clock)
         self._worker_refusals: Counter[str] = Counter()
         self._backends = BackendPool(
             lambda address: AtomBackend(
@@ -150,6 +153,7 @@ class Gateway:
                 tirelessly("the rebalancer", self._rebalancer.run),
                 self._end(),
             )
+                tirelessly("the look at names that no model has", self._unserved.run),
         ]
         server = asyncio.create_task(self._server.run_on(listener))
         try:

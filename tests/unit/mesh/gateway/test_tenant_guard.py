@@ -83,6 +83,30 @@ def test_without_keys_everybody_comes_in() -> None:
     assert door.paths == ["/v1/models"]
 
 
+@pytest.mark.parametrize(("models", "statuses"), [((), [503, 503, 503]), (("big",), [200, 404, 404])])
+def test_whose_models_nobody_serves_hears_no_503_from_a_server_that_is_ready(
+    models: Sequence[str], statuses: list[int]
+) -> None:
+    clock = ManualClock()
+    tenants = TenantDirectory([keyed("a-key", models=frozenset({"nosuch"}))], clock, needs_key=True)
+    served = [model(name) for name in models]
+    layer = Middleware(TenantGuard, tenants, lambda: served, clock, ())
+    with serve_app(create_app(lambda: served, middleware=[layer])) as server:
+        answers = [
+            send(server.url, method, path, body, headers={"authorization": "Bearer a-key"})
+            for method, path, body in (
+                ("GET", "/v1/models", None),
+                ("GET", "/v1/models/nosuch", None),
+                ("POST", "/v1/completions", {"model": "nosuch", "prompt": "x"}),
+            )
+        ]
+        assert [answer.status for answer in answers] == statuses
+        if models:
+            assert answers[0].json() == {"object": "list", "data": []}
+            assert answers[2].json()["error"]["code"] == "model_not_found"
+            assert "big" not in answers[2].json()["error"]["message"]
+
+
 @pytest.mark.parametrize("key", ["first-key", "second-key"])
 def test_each_key_opens(key: str) -> None:
     door = Door(keyed("first-key"), keyed("second-key"))
