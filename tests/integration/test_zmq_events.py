@@ -18,12 +18,12 @@ from atomesh.errors import ConfigurationError
 from atomesh.mesh.backends import zmq_events
 from atomesh.mesh.backends.event_source import EventSource
 from atomesh.mesh.backends.zmq_events import ZmqSubscriber
-from atomesh.mesh.kv_index.foreign import Translator
+from atomesh.mesh.kv_index.foreign import PIECE, Translator
 from atomesh.mesh.kv_index.foreign_order import ForeignFeed
 from atomesh.mesh.kv_index.index import KVIndex
 from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.protocol.block_hash import BlockHash, model_hasher
-from atomesh.protocol.vllm_kv_events import ForeignStored, encode_batch
+from atomesh.protocol.vllm_kv_events import MAX_BATCH_BYTES, ForeignStored, encode_batch
 from atomesh.testing.scripted_engine import describe
 
 SECRET = b"secret"
@@ -241,6 +241,69 @@ def test_garbage_is_counted_and_what_follows_is_heard(address: PublisherAddress)
             await until(lambda: one.feed._next == 1)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_message_beyond_the_limit_is_not_read_and_what_follows_is(address: PublisherAddress) -> None:
+    async def scenario() -> None:
+        one = reader(PublisherAddress(address.events))
+        running = asyncio.create_task(one.subscriber.run())
+        packed = msgspec.msgpack.encode
+        large = packed([1.0, [{"type": "AllBlocksCleared", "filling": bytes(MAX_BATCH_BYTES)}], 0])
+        with zmq.Context() as context, context.socket(zmq.PUB) as socket:
+            socket.bind(address.events)
+            async with asyncio.timeout(PATIENCE_S):
+                while not one.feed.next_sequence:
+                    socket.send_multipart([b"", bytes(8), packed([1.0, [], 0])])
+                    await asyncio.sleep(0.01)
+                socket.send_multipart([b"", (1).to_bytes(8, "big"), large])
+                while one.feed.next_sequence != 3:
+                    socket.send_multipart([b"", (2).to_bytes(8, "big"), packed([2.0, [], 0])])
+                    await asyncio.sleep(0.05)
+        assert (one.subscriber.malformed, one.feed.losses) == (1, 1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_others_have_their_turns_while_a_large_batch_is_read(address: PublisherAddress) -> None:
+    async def scenario() -> None:
+        one = reader(PublisherAddress(address.events))
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += bool(one.feed.next_sequence)
+                await asyncio.sleep(0)
+
+        running = [asyncio.create_task(one.subscriber.run()), asyncio.create_task(count_turns())]
+        tokens = list(range(16 * PIECE))
+        event = [
+            "BlockStored",
+            list(range(4 * PIECE)),
+            None,
+            tokens,
+            4,
+            None,
+            "GPU",
+            None,
+            [None] * 4 * PIECE,
+        ]
+        payload = msgspec.msgpack.encode([1.0, [event], 0])
+        with zmq.Context() as context, context.socket(zmq.PUB) as socket:
+            socket.bind(address.events)
+            async with asyncio.timeout(PATIENCE_S):
+                while not one.feed.next_sequence:
+                    socket.send_multipart([b"", bytes(8), payload])
+                    await asyncio.sleep(0.05)
+            await until(lambda: len(one.index) == 4 * PIECE)
+        assert turns >= 15
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     asyncio.run(scenario())
 

@@ -15,13 +15,23 @@ with a sign from SGLang, or the bytes of a digest.
 Source: vLLM 0.32 `vllm/distributed/kv_events.py`; SGLang `sglang/srt/disaggregation/kv_events.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-ForeignHash = int | bytes
+MAX_HASH_BYTES = 64
+MAX_BATCH_BYTES = 4 * 2**20
+MAX_BATCH_EVENTS = 2**17
+MAX_EVENT_BLOCKS = 2**17
+MAX_EVENT_TOKENS = 2**20
+MAX_BLOCK_TOKENS = 2**13
+ForeignHash = int | Annotated[bytes, msgspec.Meta(max_length=MAX_HASH_BYTES)]
+ForeignHashes = Annotated[list[ForeignHash], msgspec.Meta(max_length=MAX_EVENT_BLOCKS)]
+ForeignTokens = Annotated[
+    list[Annotated[int, msgspec.Meta(ge=0, lt=2**32)]], msgspec.Meta(max_length=MAX_EVENT_TOKENS)
+]
 Kind = Literal["BlockStored", "BlockRemoved", "AllBlocksCleared"]
 
 SEQUENCE_BYTES = 8
@@ -61,9 +71,9 @@ class ForeignStored(msgspec.Struct, frozen=True):
     events under its `group_idx`. With block size 0 and no tokens it does not say what the blocks hold.
     """
 
-    block_hashes: list[ForeignHash]
-    token_ids: list[Annotated[int, msgspec.Meta(ge=0, lt=2**32)]]
-    block_size: Annotated[int, msgspec.Meta(ge=0)]
+    block_hashes: ForeignHashes
+    token_ids: ForeignTokens
+    block_size: Annotated[int, msgspec.Meta(ge=0, le=MAX_BLOCK_TOKENS)]
     parent_block_hash: ForeignHash | None = None
     lora_id: int | None = None
     medium: str | None = None
@@ -76,7 +86,7 @@ class ForeignStored(msgspec.Struct, frozen=True):
 
 
 class ForeignRemoved(msgspec.Struct, frozen=True):
-    block_hashes: list[ForeignHash]
+    block_hashes: ForeignHashes
     medium: str | None = None
     group_idx: int | None = None
     locality: str | None = None
@@ -107,31 +117,48 @@ class ForeignFormatError(Exception):
     """The payload is not a batch of vLLM's KV events."""
 
 
-class _Batch(msgspec.Struct, array_like=True):
+class RawBatch(msgspec.Struct, array_like=True, frozen=True):
+    """A batch whose events have not been read yet."""
+
     timestamp: float
-    events: list[Any]
+    events: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_BATCH_EVENTS)]
     data_parallel_rank: int | None = None
 
 
-_decoder = msgspec.msgpack.Decoder(_Batch)
+_decoder = msgspec.msgpack.Decoder(RawBatch)
+_event_decoder = msgspec.msgpack.Decoder()
 
 
-def decode_batch(payload: bytes) -> ForeignBatch:
-    """Events of unknown kinds are left out, and those that are none. Raises ForeignFormatError."""
+def open_batch(payload: bytes) -> RawBatch:
+    """Raises ForeignFormatError, also for more than MAX_BATCH_BYTES or MAX_BATCH_EVENTS."""
+    if len(payload) > MAX_BATCH_BYTES:
+        raise ForeignFormatError(f"a batch of {len(payload)} bytes; no more than {MAX_BATCH_BYTES} are read")
     try:
-        batch = _decoder.decode(payload)
+        return _decoder.decode(payload)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ForeignFormatError(f"not a batch of KV events: {error}") from error
+
+
+def read_events(raws: Iterable[msgspec.Raw]) -> tuple[list[ForeignEvent], int]:
+    """Those that can be read, and the number of the others, which are too large or no events. Those of
+    unknown kinds are left out."""
     events: list[ForeignEvent] = []
     unreadable = 0
-    for raw in batch.events:
+    for raw in raws:
         try:
-            event = _event(raw)
-        except msgspec.ValidationError:
+            event = _event(_event_decoder.decode(raw))
+        except (ValueError, TypeError, RecursionError):
             unreadable += 1
             continue
         if event is not None:
             events.append(event)
+    return events, unreadable
+
+
+def decode_batch(payload: bytes) -> ForeignBatch:
+    """All of it at once. Raises ForeignFormatError."""
+    batch = open_batch(payload)
+    events, unreadable = read_events(batch.events)
     return ForeignBatch(batch.timestamp, tuple(events), unreadable)
 
 

@@ -188,7 +188,14 @@ def test_a_batch_without_rank_is_read() -> None:
         ["BlockStored", [1], None, [1], -1],
         ["BlockStored", ["x"], None, [1], 1],
         ["BlockRemoved"],
+        ["BlockStored", [b"h" * 65], None, [1], 1],
+        ["BlockStored", [1], b"h" * 65, [1], 1],
+        ["BlockStored", [1], None, [1] * 8193, 8193],
+        ["BlockStored", [1], None, [1] * (2**20 + 1), 1],
+        ["BlockRemoved", [b"h" * 65]],
+        ["BlockRemoved", [1] * (2**17 + 1)],
     ],
+    ids=lambda raw: repr(raw)[:60],
 )
 def test_an_event_that_is_none_is_counted_and_the_rest_read(raw: object) -> None:
     assert decode_batch(pack(raw, ["AllBlocksCleared"])) == ForeignBatch(12.5, (ForeignCleared(),), 1)
@@ -201,3 +208,15 @@ def test_an_event_that_is_none_is_counted_and_the_rest_read(raw: object) -> None
 def test_what_is_no_batch_is_refused(payload: bytes) -> None:
     with pytest.raises(ForeignFormatError):
         decode_batch(payload)
+
+
+def test_a_batch_of_too_many_events_is_refused_unread() -> None:
+    cleared = ["AllBlocksCleared"]
+    assert len(decode_batch(pack(*[cleared] * 1000)).events) == 1000
+    with pytest.raises(ForeignFormatError, match="length <= 131072"):
+        decode_batch(pack(*[7] * (2**17 + 1)))
+
+
+def test_a_digest_of_64_bytes_is_read() -> None:
+    digest = b"h" * 64
+    assert decode_batch(pack(["BlockRemoved", [digest]])).events == (ForeignRemoved([digest]),)

@@ -14,8 +14,10 @@ from atomesh.protocol.vllm_kv_events import (
     END_OF_REPLAY,
     SEQUENCE_BYTES,
     ForeignBatch,
+    ForeignEvent,
     ForeignFormatError,
-    decode_batch,
+    open_batch,
+    read_events,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ HEARTBEAT_MS = (
 )
 LONGEST_RECONNECT_MS = 2_000
 MAX_QUEUED = 10_000  # batches that wait here to be read
-MAX_MESSAGE_BYTES = 64 * 2**20
+MAX_MESSAGE_BYTES = 64 * 2**20  # ZeroMQ leaves a peer that sends more, and does not come back
+READ_AT_ONCE = 256  # events, without letting others in
 
 
 def require_zmq() -> ModuleType:
@@ -73,18 +76,25 @@ class ZmqSubscriber:
             while True:
                 if await socket.poll(self._quiet_s * 1e3):
                     await self._hear(await socket.recv_multipart(), context)
-                    await asyncio.sleep(0)  # what has come already is received without letting others in
                 else:
                     await self._catch_up(context)
 
     async def _hear(self, parts: list[bytes], context: "zmq.asyncio.Context") -> None:
-        heard = self._read(parts[1:])
+        heard = await self._read(parts[1:])
         if heard is None:
             return
         if self._feed.hear(*heard) is not None:
             self._counts.gaps += 1
             await self._replay(context)
             self._feed.resume(*heard)
+        await self._take_in()
+
+    async def _take_in(self) -> None:
+        """What was heard last, letting others in: also between two batches, which are received without."""
+        has_more = True
+        while has_more:
+            await asyncio.sleep(0)
+            has_more = self._feed.work_on()
         self._on_heard()
 
     async def _catch_up(self, context: "zmq.asyncio.Context") -> None:
@@ -108,11 +118,10 @@ class ZmqSubscriber:
             while (parts := await self._next_replayed(socket)) is not None:
                 if parts[0] == END_OF_REPLAY:
                     return True
-                heard = self._read(parts)
+                heard = await self._read(parts)
                 if heard is not None and self._feed.resume(*heard) is not None and not is_second:
                     return await self._replay(context, is_second=True)
-                self._on_heard()
-                await asyncio.sleep(0)
+                await self._take_in()
         _log.warning("the replay of KV events at %s fell silent", self._source.replay)
         return False
 
@@ -136,7 +145,7 @@ class ZmqSubscriber:
             socket.set(option, value)
         return socket
 
-    def _read(self, parts: list[bytes]) -> tuple[int, ForeignBatch] | None:
+    async def _read(self, parts: list[bytes]) -> tuple[int, ForeignBatch] | None:
         """Sequence number and batch of a message without its topic."""
         try:
             sequence, payload = parts
@@ -144,13 +153,18 @@ class ZmqSubscriber:
                 raise ForeignFormatError(
                     f"the sequence number has {len(sequence)} bytes, not {SEQUENCE_BYTES}"
                 )
-            batch = decode_batch(payload)
+            batch = open_batch(payload)
         except (ValueError, ForeignFormatError) as error:
             self._miss(1)
             _log.warning("KV events from %s were left out: %s", self._source.endpoint, error)
             return None
-        self._miss(batch.unreadable)
-        return int.from_bytes(sequence, "big"), batch
+        events: list[ForeignEvent] = []
+        for start in range(0, len(batch.events), READ_AT_ONCE):
+            read, unreadable = read_events(batch.events[start : start + READ_AT_ONCE])
+            events += read
+            self._miss(unreadable)
+            await asyncio.sleep(0)
+        return int.from_bytes(sequence, "big"), ForeignBatch(batch.timestamp, tuple(events))
 
     def _miss(self, number: int) -> None:
         self.malformed += number

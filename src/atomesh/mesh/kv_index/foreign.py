@@ -8,8 +8,9 @@ elsewhere, and one that does not say under which salt it lies.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from atomesh.protocol.block_hash import BlockHash, BlockHasher
@@ -25,6 +26,7 @@ from atomesh.protocol.vllm_kv_events import (
 )
 
 MAX_HASHES = 2**20
+PIECE = 2**12  # tokens and hashes that are taken in without letting others in
 WHOLE_PREFIX = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 
 
@@ -47,8 +49,9 @@ class _Held:
 class Translator:
     """Of one worker's events. `left_out` counts the blocks that were not indexed, by reason.
 
-    A worker may hold a block several times over, and removes each copy. When it comes to hold more than
-    `max_hashes` different ones, all is forgotten and counting begins anew.
+    A worker may hold a block several times over, and removes each copy. When what it holds comes to more than
+    `max_hashes` different blocks, counted in ours where theirs are larger, all is forgotten and counting
+    begins anew.
     """
 
     def __init__(
@@ -62,43 +65,66 @@ class Translator:
         self._max_hashes = max_hashes
         self._group: int | None = None
         self._held: dict[Tier, dict[ForeignHash, _Held]] = {"device": {}, "host": {}}
+        self._num_held = 0
 
     def translate(self, events: Iterable[ForeignEvent]) -> list[KVEvent]:
         """What the index is to be told of it."""
+        return list(chain.from_iterable(self.pieces(events)))
+
+    def pieces(self, events: Iterable[ForeignEvent]) -> Iterator[list[KVEvent]]:
+        """As `translate`, with about PIECE of work for each."""
         told: list[KVEvent] = []
+        work = 0
         for event in events:
-            if isinstance(event, ForeignStored):
-                told += self._stored(event)
-            elif isinstance(event, ForeignRemoved):
-                told += self._removed(event)
-            else:
-                told += self.forget()
-        return told
+            for part, size in self._parts(event):
+                told += part
+                work += size
+                if work >= PIECE:
+                    yield told
+                    told, work = [], 0
+        yield told
+
+    def _parts(self, event: ForeignEvent) -> Iterator[tuple[list[KVEvent], int]]:
+        """Each with how many tokens or hashes it took."""
+        if isinstance(event, ForeignStored):
+            yield from self._stored(event)
+        elif isinstance(event, ForeignRemoved):
+            yield from self._removed(event)
+        else:
+            yield self.forget(), 1
 
     def forget(self) -> list[KVEvent]:
         """The worker holds nothing, or has not been heard for a while."""
         for held in self._held.values():
             held.clear()
+        self._num_held = 0
         return [CacheCleared()]
 
-    def _stored(self, event: ForeignStored) -> list[KVEvent]:
+    def _stored(self, event: ForeignStored) -> Iterator[tuple[list[KVEvent], int]]:
         tier = _tier(event.medium, event.locality)
         reason = self._objection(event) if tier is not None else "elsewhere"
         place = self._parent(event) if reason is None else None
         if place is None or tier is None:
             self.left_out[reason or "parent"] += len(event.block_hashes)
-            return []
-        told: list[KVEvent] = []
-        if sum(map(len, self._held.values())) + len(event.block_hashes) > self._max_hashes:
-            told = self.forget()
-        new = self._index(event, place, tier)
-        return [*told, BlocksStored(b"", new, tier)] if new else told
+            yield [], 1
+            return
+        num_ours = len(event.token_ids) // self._hasher.block_size
+        if self._num_held + max(len(event.block_hashes), num_ours) > self._max_hashes:
+            yield self.forget(), 1
+        for new, size in self._index(event, place, tier):
+            yield [BlocksStored(b"", new, tier)] if new else [], size
 
-    def _index(self, event: ForeignStored, place: _Place, tier: Tier) -> list[bytes]:
-        """Our blocks that the worker has not held yet, as far as the run can be followed."""
+    def _index(self, event: ForeignStored, place: _Place, tier: Tier) -> Iterator[tuple[list[bytes], int]]:
+        """Our blocks that the worker has not held yet, as far as the run can be followed, and the tokens of
+        theirs."""
         held, size = self._held[tier], event.block_size
         new: list[bytes] = []
+        work = 1
         for number, theirs in enumerate(event.block_hashes):
+            if work >= PIECE:
+                yield new, work
+                new, work = [], 0
+            work += size
             tokens = event.token_ids[number * size : (number + 1) * size]
             place, completed = self._advance(place, tokens)
             known = held.get(theirs)
@@ -108,10 +134,11 @@ class Translator:
                 break
             if known is None:
                 held[theirs] = _Held(place, completed)
+                self._num_held += _weight(completed)
                 new += completed
             else:
                 known.copies += 1
-        return new
+        yield new, work
 
     def _advance(self, place: _Place, tokens: list[int]) -> tuple[_Place, tuple[BlockHash, ...]]:
         """Where these tokens lead, and the blocks of ours that they complete."""
@@ -122,21 +149,30 @@ class Translator:
             completed.append(parent)
         return _Place(parent, rest[len(completed) * size :]), tuple(completed)
 
-    def _removed(self, event: ForeignRemoved) -> list[KVEvent]:
+    def _removed(self, event: ForeignRemoved) -> Iterator[tuple[list[KVEvent], int]]:
         tier = _tier(event.medium, event.locality)
         if tier is None or event.group_idx not in (None, self._group):
-            return []
+            yield [], 1
+            return
+        for start in range(0, len(event.block_hashes), PIECE):
+            theirs = event.block_hashes[start : start + PIECE]
+            gone = self._drop(theirs, tier)
+            yield [BlocksRemoved(gone, tier)] if gone else [], len(theirs)
+
+    def _drop(self, hashes: Iterable[ForeignHash], tier: Tier) -> list[bytes]:
+        """Our blocks of which the worker holds no copy any more."""
         held = self._held[tier]
         gone: list[bytes] = []
-        for theirs in event.block_hashes:
+        for theirs in hashes:
             known = held.get(theirs)
             if known is None:
                 continue
             known.copies -= 1
             if known.copies == 0:
                 del held[theirs]
+                self._num_held -= _weight(known.completed)
                 gone += known.completed
-        return [BlocksRemoved(gone, tier)] if gone else []
+        return gone
 
     def _objection(self, event: ForeignStored) -> str | None:
         if event.block_size == 0 or len(event.token_ids) != len(event.block_hashes) * event.block_size:
@@ -172,6 +208,10 @@ class Translator:
     def _known(self, theirs: ForeignHash) -> _Place | None:
         known = self._held["device"].get(theirs) or self._held["host"].get(theirs)
         return None if known is None else known.place
+
+
+def _weight(completed: tuple[BlockHash, ...]) -> int:
+    return max(1, len(completed))
 
 
 def _tier(medium: str | None, locality: str | None) -> Tier | None:

@@ -4,7 +4,7 @@ vLLM's publisher keeps its last batches for replay. Its sequence begins at 0 wit
 number with a later time gives another life away.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from atomesh.mesh.kv_index.counts import IndexCounts
@@ -23,7 +23,10 @@ class ToldIndex(Protocol):
 
 
 class ForeignFeed:
-    """One worker's batches on their way into the index. `losses` counts how often all had to be forgotten."""
+    """One worker's batches on their way into the index. `losses` counts how often all had to be forgotten.
+
+    What is heard of a large batch is taken in piece by piece, with `work_on`, or else with the next batch.
+    """
 
     def __init__(self, index: ToldIndex, incarnation: str, translator: Translator) -> None:
         """`incarnation` has joined the index."""
@@ -33,6 +36,7 @@ class ForeignFeed:
         self._translator = translator
         self._next = 0
         self._timestamp = float("-inf")
+        self._pieces: Iterator[list[KVEvent]] = iter(())
 
     @property
     def next_sequence(self) -> int:
@@ -64,6 +68,15 @@ class ForeignFeed:
         self._next, self._timestamp = sequence + 1, batch.timestamp
         return None
 
+    def work_on(self) -> bool:
+        """Take in another piece of what was heard; False when that was all."""
+        before = self._translator.left_out.copy()
+        told = next(self._pieces, None)
+        if told:
+            self._index.apply(self._incarnation, told)
+        self._index.counts.left_out += self._translator.left_out - before
+        return told is not None
+
     def resume(self, sequence: int, batch: ForeignBatch) -> int | None:
         """What could be replayed has been heard; what is missing before this batch is lost.
 
@@ -74,14 +87,19 @@ class ForeignFeed:
         return self.hear(sequence, batch)
 
     def _take_in(self, batch: ForeignBatch) -> None:
-        before = self._translator.left_out.copy()
-        self._index.apply(self._incarnation, self._translator.translate(batch.events))
-        self._index.counts.left_out += self._translator.left_out - before
+        self._finish()
+        self._pieces = self._translator.pieces(batch.events)
+        self.work_on()
+
+    def _finish(self) -> None:
+        while self.work_on():
+            pass
 
     def _lose(self, following: int) -> None:
         """Before anything was heard there is nothing to forget."""
         is_first = self._next == 0 and following > 0
         self._next = following
+        self._finish()
         if is_first:
             return
         self.losses += 1

@@ -1,14 +1,17 @@
 """Another engine's events under our hashes: exact where they say enough, left out where they do not."""
 
+from itertools import chain
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atomesh.mesh.kv_index.foreign import Translator
+from atomesh.mesh.kv_index.foreign import PIECE, Translator
 from atomesh.mesh.kv_index.foreign_order import ForeignFeed
 from atomesh.mesh.kv_index.index import KVIndex
 from atomesh.mesh.kv_index.matches import MatchedBlocks
 from atomesh.protocol.block_hash import BlockHash, BlockHasher
+from atomesh.protocol.kv_events import BlocksRemoved, BlocksStored
 from atomesh.protocol.vllm_kv_events import (
     ForeignBatch,
     ForeignCleared,
@@ -222,6 +225,51 @@ def test_memory_is_bounded_by_beginning_anew() -> None:
     assert heard.held(tokens=[9, 9, 8, 8]) == MatchedBlocks(2)
     assert len(heard.index) == 2
     heard.says(ForeignRemoved([71], "GPU"))
+
+
+def test_memory_is_bounded_however_large_their_blocks_are() -> None:
+    """A block of theirs that brings three of ours counts as three."""
+    heard = Heard(max_hashes=4)
+    heard.says(stored([71], None, TOKENS, block_size=6))
+    heard.says(ForeignRemoved([71], "GPU"), stored([72], None, TOKENS, block_size=6))
+    assert len(heard.index) == 3
+    heard.says(stored([81], None, [9, 9, 8, 8], block_size=4))
+
+    assert heard.held() == MatchedBlocks(0)
+    assert heard.held(tokens=[9, 9, 8, 8]) == MatchedBlocks(2)
+    assert len(heard.index) == 2
+
+
+def test_a_large_batch_is_taken_in_piece_by_piece() -> None:
+    """Each so small that a gateway's other work does not wait for it."""
+    tokens = list(range(5 * PIECE))
+    hashes = list(range(len(tokens) // 2))
+    events = [stored(hashes, None, tokens), ForeignRemoved(hashes[PIECE:], "GPU")]
+    pieces = list(Translator(HASHER).pieces(events))
+    assert list(chain.from_iterable(pieces)) == Translator(HASHER).translate(events)
+    sizes = [
+        sum(len(one.hashes) for one in piece if isinstance(one, BlocksStored | BlocksRemoved))
+        for piece in pieces
+    ]
+    assert max(sizes) <= PIECE
+    assert sum(sizes) == len(hashes) + len(hashes[PIECE:])
+
+    heard = Heard()
+    heard.feed.hear(0, ForeignBatch(1.0, tuple(events)))
+    assert len(heard.index) == PIECE // 2
+    while heard.feed.work_on():
+        pass
+    assert len(heard.index) == PIECE
+    assert heard.held(tokens=tokens) == MatchedBlocks(PIECE)
+
+
+def test_what_is_left_of_a_large_batch_comes_before_the_next() -> None:
+    tokens = list(range(3 * PIECE))
+    heard = Heard()
+    heard.feed.hear(0, batch(1.0, stored(list(range(len(tokens) // 2)), None, tokens)))
+    heard.feed.hear(1, batch(2.0, ForeignRemoved([len(tokens) // 2 - 1], "GPU")))
+    assert heard.held(tokens=tokens) == MatchedBlocks(len(tokens) // 2 - 1)
+    assert not heard.feed.work_on()
 
 
 def batch(time: float, *events: ForeignEvent) -> ForeignBatch:
