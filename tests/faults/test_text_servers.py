@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -10,10 +11,12 @@ import pytest
 
 from atomesh.mesh.backends import text_worker
 from atomesh.mesh.backends.spec import BackendSpec
+from atomesh.mesh.backends.text_worker import MAX_MODELS, MAX_NAME
 from atomesh.mesh.gateway import relayed_answer
 from atomesh.mesh.gateway.app import GatewayOptions
 from atomesh.testing.fake_openai_server import DONE_FRAME, text_frame, usage_frame
 from atomesh.testing.gateway_server import GatewayServer, Reply, gateway_server
+from atomesh.testing.puppet_worker import MODEL, PuppetWorker, serving
 from atomesh.testing.raw_text_server import END, SSE_HEAD, Post, RawTextServer, chunk, response, saying
 
 ADMIN = "Bearer admin"
@@ -71,8 +74,8 @@ async def metric(gateway: GatewayServer, start: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(start))
 
 
-def ask(gateway: GatewayServer) -> Awaitable[Reply]:
-    return gateway.ask("POST", "/v1/completions", {"prompt": "x"})
+async def ask(gateway: GatewayServer, **fields: str) -> Reply:
+    return await gateway.ask("POST", "/v1/completions", {"prompt": "x", **fields})
 
 
 async def streamed(gateway: GatewayServer) -> bytes:
@@ -200,3 +203,67 @@ def test_d3_a_client_that_reads_nothing_loses_its_answer(monkeypatch: pytest.Mon
             assert [one["breaker"]["faults"] for one in await workers(gateway)] == [0]
 
     before(test, RawTextServer(flood))
+
+
+def test_names_are_bounded_and_that_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(text_worker, "LOOK_S", 0.05)
+    monkeypatch.setattr(text_worker, "BEAT_S", 0.05)
+    names = ["x" * (MAX_NAME + 1), "", *(f"model-{number}" for number in range(MAX_MODELS + 40))]
+    server = RawTextServer(GOOD, names)
+
+    async def test(gateway: GatewayServer) -> None:
+        listed = (await gateway.ask("GET", "/v1/models")).body["data"]
+        assert [one["id"] for one in listed] == names[2 : 2 + MAX_MODELS]
+        server.models = ["newer", *names]
+        async with asyncio.timeout(5):
+            while (await ask(gateway, model="newer")).status != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert sum("are offered" in line.message for line in caplog.records) == 1
+
+    before(test, server)
+
+
+@pytest.mark.parametrize("first", ["worker", "server"])
+def test_prompts_for_a_workers_model_go_to_no_server_of_text(first: str, tmp_path: Path) -> None:
+    puppet, address = PuppetWorker("unified", b"s" * 32), f"unix:{tmp_path / 'w'}"
+    server = RawTextServer(GOOD, [MODEL.name, "other"])
+    server.is_frozen = first == "worker"
+
+    async def scenario() -> None:
+        async with server:
+            engines = (BackendSpec(server.url, "openai"),)
+            options = GatewayOptions((address,), b"s" * 32, "admin", engines=engines)
+            async with gateway_server(options) as gateway:
+                if first == "server":
+                    await _until(gateway, lambda names: MODEL.name in names)
+                async with serving(puppet, address):
+                    if first == "worker":
+                        await _until(gateway, lambda names: names == [MODEL.name])
+                        server.is_frozen = False
+                    await _until(gateway, lambda names: set(names) == {MODEL.name, "other"})
+                    await _until_ours(gateway, puppet)
+        assert server.num_posts == 0
+
+    asyncio.run(scenario())
+
+
+async def _until(gateway: GatewayServer, is_so: Callable[[list[str]], bool]) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            listed = (await gateway.ask("GET", "/v1/models")).body.get("data", ())
+            if is_so([one["id"] for one in listed]):
+                return
+            await asyncio.sleep(0.01)
+
+
+async def _until_ours(gateway: GatewayServer, puppet: PuppetWorker) -> None:
+    """Both have been heard of: the prompt must be the worker's."""
+    async with asyncio.timeout(10):
+        while await num_ready(gateway) < 2:  # noqa: ASYNC110  as an operator would
+            await asyncio.sleep(0.01)
+    asked = asyncio.create_task(ask(gateway, model=MODEL.name))
+    await puppet.submitted(1)
+    asked.cancel()
+    await asyncio.wait({asked})

@@ -162,6 +162,16 @@ class FrontendMetrics:
             self._models[name] = self._declare_model(name)
         return self._models[name]
 
+    def forget(self, name: str) -> None:
+        """The model is not served any more: its series end."""
+        if self._models.pop(name, None) is None:
+            return
+        for histogram in (*self._histograms.values(), self._transfer_s, self._ttft_parts):
+            histogram.forget(name)
+        for counter in (self._prompt_tokens, self._generation_tokens, self._success, self._paths):
+            counter.forget(name)
+        self._in_flight.remove(name)
+
     def render(self) -> bytes:
         return generate_latest(self.registry)
 

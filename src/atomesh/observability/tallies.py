@@ -58,6 +58,10 @@ class TallyCounter(Collector):
         """The series of these labels, made when it is first asked for."""
         return self._counts.setdefault(values, Count())
 
+    def forget(self, first: str) -> None:
+        """The series whose first label this is."""
+        self._counts = {labels: one for labels, one in self._counts.items() if labels[0] != first}
+
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
         for values, count in self._counts.items():
@@ -83,6 +87,10 @@ class TallyHistogram(Collector):
     def labels(self, *values: str) -> Spread:
         """The series of these labels, made when it is first asked for."""
         return self._spreads.setdefault(values, Spread(self._buckets))
+
+    def forget(self, first: str) -> None:
+        """The series whose first label this is."""
+        self._spreads = {labels: one for labels, one in self._spreads.items() if labels[0] != first}
 
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)

@@ -77,3 +77,18 @@ def test_the_way_of_an_answer_counts_when_it_is_whole() -> None:
     counts = {"unified": 0.0, "prefill-decode": 2.0, "local-prefill": 0.0, "recomputed": 1.0}
     assert {path: value(metrics, name, path=path) for path in counts} == counts
     assert value(metrics, "atomesh_request_transfer_time_seconds_sum") == 0.75
+
+
+def test_a_model_that_is_forgotten_has_no_series() -> None:
+    metrics = FrontendMetrics()
+    before = metrics.render().count(b"\n")
+    for name in ("one", "other"):
+        metrics.for_model(name)
+    metrics.forget("other")
+    metrics.forget("nobody")
+
+    shown = metrics.render()
+    assert b'"one"' in shown
+    assert b'"other"' not in shown
+    metrics.forget("one")
+    assert metrics.render().count(b"\n") == before

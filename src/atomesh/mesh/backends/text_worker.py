@@ -22,7 +22,8 @@ ENGINE = "openai"
 LOOK_S = 2.0
 BEAT_S = 0.4
 ANSWER_S = 2.5
-MAX_MODELS = 1024
+MAX_MODELS = 256
+MAX_NAME = 256  # characters
 BLOCK_WORDS = 32  # of four bytes: about as much text as a block of tokens
 KNOWN_BLOCKS = 2**15  # of what was sent there, for those who look for prefixes
 
@@ -55,6 +56,7 @@ class TextWorker:
         self._server = TextServer(client)
         self._incarnation = ""
         self._texts: tuple[ModelDescription, ...] = ()
+        self._has_too_many = False
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -86,13 +88,29 @@ class TextWorker:
     async def _ask(self) -> _Look:
         spec = self._spec
         try:
-            texts = _parse(await self._server.client.get("/v1/models", ANSWER_S))
+            listed = _parse(await self._server.client.get("/v1/models", ANSWER_S))
         except (WorkerLostError, TimeoutError):
             return _Look(trouble=f"the server at {spec.url} does not answer", is_silent=True)
         except AtomeshError as error:
             return _Look(trouble=f"the server at {spec.url} cannot be used: {error.message}")
-        found = tuple(text for text in texts if spec.model in ("", text.name))
+        found = self._within_bounds([one for one in listed if spec.model in ("", one.id)])
         return _Look(found, "" if found else f"the server at {spec.url} has no model {spec.model!r}")
+
+    def _within_bounds(self, wanted: list[_Model]) -> tuple[ModelDescription, ...]:
+        short = {one.id: one for one in wanted if 0 < len(one.id) <= MAX_NAME}
+        kept = [_text_model(one) for one in list(short.values())[:MAX_MODELS]]
+        if len(kept) < len(wanted) and not self._has_too_many:
+            self._has_too_many = True
+            _log.warning(
+                "of %d models that %s lists %d are offered: at most %d, each once, with a name of up to %d "
+                "characters; name one with model=…",
+                len(wanted),
+                self._spec.url,
+                len(kept),
+                MAX_MODELS,
+                MAX_NAME,
+            )
+        return tuple(kept)
 
     def _note(self, texts: tuple[ModelDescription, ...]) -> None:
         registry, was_there = self._context.registry, bool(self._texts)
@@ -124,12 +142,11 @@ class TextWorker:
         )
 
 
-def _parse(document: bytes) -> list[ModelDescription]:
+def _parse(document: bytes) -> list[_Model]:
     try:
-        models = msgspec.json.decode(document, type=_Models).data
+        return msgspec.json.decode(document, type=_Models).data
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise EngineError("GET /v1/models gives no list of models; is its URL right?") from None
-    return [_text_model(one) for one in models[:MAX_MODELS]]
 
 
 def _text_model(told: _Model) -> ModelDescription:
@@ -139,7 +156,7 @@ def _text_model(told: _Model) -> ModelDescription:
         architecture="",
         dtype="text",
         vocab_size=0,
-        max_model_len=told.max_model_len or 0,
+        max_model_len=max(told.max_model_len or 0, 0),
         eos_token_ids=(),
         block_size=BLOCK_WORDS,
         num_blocks=0,

@@ -60,6 +60,11 @@ class Access:
         gate = self._gate(inner.model, inner.cluster, self._gate_options())
         return AdmittedTexts(inner, gate, self._clock, self._anybody())
 
+    def forget(self, model: str) -> None:
+        """Nobody serves it any more; whoever waits for it is told so."""
+        if (gate := self._gates.pop(model, None)) is not None:
+            gate.close(ServiceUnavailableError(f"the model {model[:200]!r} is not served in text any more"))
+
     def _gate(self, model: str, cluster: Cluster, options: GateOptions) -> AdmissionGate:
         gate = self._gates[model] = AdmissionGate(model, cluster, self._clock, options)
         return gate
@@ -100,11 +105,6 @@ class Access:
             ]
         )
 
-    def close(self) -> None:
-        """Nobody comes in any more, and whoever waits is told so."""
-        for gate in self._gates.values():
-            gate.close(ServiceUnavailableError("the server is shutting down; try again later"))
-
     def named_models(self) -> dict[str, str]:
         """Each model that a tenant may use by name, and where that is written."""
         return {
@@ -112,6 +112,11 @@ class Access:
             for seat in self._source.directory
             for name in seat.tenant.models or ()
         }
+
+    def close(self) -> None:
+        """Nobody comes in any more, and whoever waits is told so."""
+        for gate in self._gates.values():
+            gate.close(ServiceUnavailableError("the server is shutting down; try again later"))
 
     async def run(self) -> None:
         """Take in changes of the tenants' file, until cancelled."""

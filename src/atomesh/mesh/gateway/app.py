@@ -40,10 +40,11 @@ from atomesh.mesh.gateway.profile_routes import PROFILE_PATHS, ProfileRoutes
 from atomesh.mesh.gateway.rebalancer import REBALANCE_PATH, Mode, Rebalancer
 from atomesh.mesh.gateway.registration_routes import RegistrationRoutes
 from atomesh.mesh.gateway.served_models import ServedModels, TextSide
+from atomesh.mesh.gateway.text_offers import OperatorsNames, TextOffers
 from atomesh.mesh.gateway.text_relay import RelayFace, TextRelay
 from atomesh.mesh.gateway.tls import TlsFiles, server_context
-from atomesh.observability.kv_index_collector import KVIndexCollector
 from atomesh.mesh.gateway.unserved_names import UnservedNames, aliased_models
+from atomesh.observability.kv_index_collector import KVIndexCollector
 from atomesh.observability.mesh_collector import MeshCollector, MeshReading
 from atomesh.observability.metrics import FrontendMetrics
 from atomesh.observability.placement_metrics import PlacementMetrics
@@ -95,16 +96,19 @@ class Gateway:
         self._options = options
         self._clock = clock
         self._dispatchers: list[Dispatcher | TextDispatcher] = []
-        self._text_dispatchers: list[TextDispatcher] = []
+        self._text_dispatchers: dict[str, TextDispatcher] = {}
         self._models = ServedModels(load_text, self._make_service, options.model_aliases)
         self.registry = WorkerRegistry(self._hear)
+        self._offers = TextOffers(
+            self.registry, clock, _operators_names(options), self._offer_text, self._withdraw_text
+        )
         self._access = Access(options.access, options.secret, self.registry, clock)
+        aliased = aliased_models(options.model_aliases)
+        self._unserved = UnservedNames(lambda: self._access.named_models() | aliased, self._models, clock)
         self._errors = PlacementMetrics()
         self._shared = share(options.secret, self._errors, options.observability.of_dispatch())
         self._explain = ExplainRoute(self._shared.explanations)
         knowledge = self._shared.knowledge
-        aliased = aliased_models(options.model_aliases)
-        self._unserved = UnservedNames(lambda: self._access.named_models() | aliased, self._models, clock)
         self._worker_refusals: Counter[str] = Counter()
         self._backends = BackendPool(
             lambda address: AtomBackend(
@@ -125,6 +129,7 @@ class Gateway:
             self._backends.join(make_backend(spec, context))
         tls = None if options.tls is None else server_context(options.tls)
         self._answers = RunningAnswers()
+        self._metrics = self._make_metrics()
         self._server = HttpServer(self._make_app(), tls)
         self._stopping = asyncio.Event()
         self._abandoned = asyncio.Event()
@@ -148,12 +153,13 @@ class Gateway:
                 self._backends.run(),
                 tirelessly("the loading of models", self._models.run),
                 tirelessly("the look at the tenants", self._access.run),
+                tirelessly("the look at names that no model has", self._unserved.run),
                 tirelessly("discovery", self._discovery.run),
                 tirelessly("the look at leases", self._registrations.run),
+                tirelessly("the look at models in text", self._offers.run),
                 tirelessly("the rebalancer", self._rebalancer.run),
                 self._end(),
             )
-                tirelessly("the look at names that no model has", self._unserved.run),
         ]
         server = asyncio.create_task(self._server.run_on(listener))
         try:
@@ -209,7 +215,7 @@ class Gateway:
         )
 
     def _make_app(self) -> ASGIApp:
-        options, metrics = self._options, self._make_metrics()
+        options, metrics = self._options, self._metrics
         guarded_apart = (*ADMIN_PREFIXES, EXPLAIN_PREFIX)
         open_paths = (*OPEN_PATHS, *ADMIN_PATHS, *PROFILE_PATHS, REGISTRATION_PATH, REBALANCE_PATH)
         layers = [
@@ -272,7 +278,7 @@ class Gateway:
         )
 
     def _read_relays(self) -> list[RelayReading]:
-        return [RelayReading(one.model, one.running, one.outcomes) for one in self._text_dispatchers]
+        return [RelayReading(one.model, one.running, one.outcomes) for one in self._text_dispatchers.values()]
 
     def _read_text_breakers(self) -> dict[str, bool]:
         now = self._clock.now()
@@ -282,16 +288,25 @@ class Gateway:
 
     def _hear(self, worker: WorkerDescription) -> None:
         """A worker has said hello."""
-        if not worker.texts:
+        if worker.texts:
+            self._offers.hear(worker)
+        elif self._offers.keep(worker.model.name):
             self._models.hear(worker)
-        for text in worker.texts:
-            self._models.relay(text.name, self._make_text_service)
+
+    def _offer_text(self, model: str) -> None:
+        self._models.relay(model, self._make_text_service)
+
+    def _withdraw_text(self, model: str) -> None:
+        self._models.withdraw(model)
+        self._dispatchers.remove(self._text_dispatchers.pop(model))
+        self._access.forget(model)
+        self._metrics.forget(model)
 
     def _make_text_service(self, model: str) -> TokenService:
         policies = self._options.rules.policies
         dispatcher = TextDispatcher(model, self.registry, self._texts, self._clock, policies, self._shared)
         self._dispatchers.append(dispatcher)
-        self._text_dispatchers.append(dispatcher)
+        self._text_dispatchers[model] = dispatcher
         return self._access.texts(dispatcher)
 
     def _make_service(self, model: str) -> TokenService:
@@ -300,3 +315,8 @@ class Gateway:
         self._dispatchers.append(dispatcher)
         costs = self._shared.knowledge.costs.view
         return self._access.service(model, dispatcher, dispatcher.earliest_first_token_s, costs)
+
+
+def _operators_names(options: GatewayOptions) -> OperatorsNames:
+    said = [spec.model for spec in options.engines if spec.kind == "openai" and spec.model]
+    return OperatorsNames(said, options.model_aliases)

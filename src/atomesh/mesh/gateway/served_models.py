@@ -55,6 +55,7 @@ class ServedModels:
         self._heard: asyncio.Queue[ModelDescription] = asyncio.Queue()
         self._models: dict[str, ServedModel] = {}
         self._failures: dict[str, str] = {}
+        self._first: str | None = None
 
     def __call__(self) -> Sequence[ServedModel]:
         return tuple(self._models.values())
@@ -82,8 +83,14 @@ class ServedModels:
             is_relayed=True,
         )
 
+    def withdraw(self, name: str) -> None:
+        """A model of a text server's is not offered any more."""
+        if name in self._models and self._models[name].is_relayed:
+            del self._models[name]
+
     def _aliases_of(self, name: str) -> tuple[str, ...]:
-        return aliases_of(name, self._aliases, is_first=not self._models)
+        self._first = self._first or name
+        return aliases_of(name, self._aliases, is_first=name == self._first)
 
     async def run(self) -> None:
         """Load text sides as models are heard of, until cancelled."""

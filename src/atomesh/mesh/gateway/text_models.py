@@ -33,6 +33,11 @@ def aliases_of(model: str, aliases: Iterable[str], *, is_first: bool) -> tuple[s
     return tuple(name for name, equals, of in named if of == model or (is_first and not equals))
 
 
+def alias_names(aliases: Iterable[str]) -> frozenset[str]:
+    """The further names themselves, whichever model is meant."""
+    return frozenset(alias.partition("=")[0] for alias in aliases)
+
+
 def _refuse() -> NoReturn:
     raise InvalidRequestError(
         "this model's tokens are its own server's; ask for chats, completions or responses", param="model"
