@@ -25,6 +25,7 @@ LEAST_SHARE = 0.01  # of a worker's own prior, for a fit to begin with
 LONGEST_S = 3600.0  # of a step or a transfer
 MOST_WORK = 1e18  # of anything in one of them: tokens, pairs of tokens, bytes
 SETTLED_PREFILLS = 16  # steps with prompt tokens, of which one that hung does not decide alone
+DOUBT = 4.0  # a worker may be so many times as fast as it says: what it measured at its start was disturbed
 SOLVE_EVERY = 32  # samples, once there are so many; before that whenever their number has doubled
 _DECODE_ONLY, _WITH_PREFILL = 0, 1
 K = TypeVar("K")
@@ -59,7 +60,8 @@ class CostModel:
         self, incarnation: str, model: str, chunk_tokens: int = 0, bounds: Roofline | None = None
     ) -> None:
         """Until it is measured, a worker is expected to be as fast as its `bounds` say, by as much as those
-        of others of its model were right; without any, as fast as these.
+        of others of its model were right; without any, as fast as these. One that expects too little of
+        itself would never be tried: up to DOUBT, it is hoped to be as fast as the fastest of them.
 
         `chunk_tokens` is the most that a step computes of prompts, 0 where the worker does not say.
         """
@@ -112,7 +114,7 @@ class CostModel:
     def view(self) -> Costs:
         if self._view is None:
             self._view = Costs(
-                steps={name: one.costs or self._expected(one) for name, one in self._workers.items()},
+                steps={name: one.costs or self._hoped(one) for name, one in self._workers.items()},
                 links={pair: link.costs for pair, link in self._links.items()},
                 settled=frozenset(
                     name for name, one in self._workers.items() if one.num_prefills >= SETTLED_PREFILLS
@@ -142,8 +144,24 @@ class CostModel:
         ratios = [_ratios(costs, prior) for costs, prior in peers if costs and prior]
         if worker.prior is None or not ratios:
             return StepCosts.from_row(_means(one.row for one in measured), chunk_tokens)
-        row = [value * ratio for value, ratio in zip(own.row, _means(ratios), strict=True)]
-        return StepCosts.from_row(row, chunk_tokens)
+        return StepCosts.from_row(_scaled(own.row, _means(ratios)), chunk_tokens)
+
+    def _hoped(self, worker: _Worker) -> StepCosts:
+        """As expected, but, as far as DOUBT allows, no slower than the fastest of its model.
+
+        That is the fastest of those measured, or of all where nobody is.
+        """
+        expected, own = self._expected(worker), worker.prior
+        if own is None:
+            return expected
+        peers = [one for one in self._workers.values() if one.model == worker.model]
+        rows = [one.costs.row for one in peers if one.costs] or [one.prior.row for one in peers if one.prior]
+        ratios = [_ratios(one.costs, one.prior) for one in peers if one.costs and one.prior]
+        word = _scaled(own.row, _least(ratios)) if ratios else expected.row
+        columns = zip(expected.row, _least(rows), word, strict=True)
+        return StepCosts.from_row(
+            [min(value, max(best, least / DOUBT)) for value, best, least in columns], expected.chunk_tokens
+        )
 
     def _prior_row(self, worker: _Worker) -> tuple[float, ...]:
         """As expected, but nothing is free: what others' steps did not show, this one's may."""
@@ -154,6 +172,10 @@ class CostModel:
 
 def _ratios(costs: StepCosts, prior: StepCosts) -> tuple[float, ...]:
     return tuple(measured / value for measured, value in zip(costs.row, prior.row, strict=True))
+
+
+def _scaled(row: Iterable[float], ratios: Iterable[float]) -> list[float]:
+    return [value * ratio for value, ratio in zip(row, ratios, strict=True)]
 
 
 def _makes_sense(seconds: float, features: Iterable[float]) -> bool:
@@ -181,3 +203,7 @@ def _mean_link(measured: list[LinkCosts]) -> LinkCosts:
 def _means(rows: Iterable[tuple[float, ...]]) -> list[float]:
     columns = list(zip(*rows, strict=True))
     return [sum(column) / len(column) for column in columns]
+
+
+def _least(rows: Iterable[tuple[float, ...]]) -> list[float]:
+    return [min(column) for column in zip(*rows, strict=True)]

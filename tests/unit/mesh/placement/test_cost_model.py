@@ -121,18 +121,18 @@ AS_BOUND = [0.02, 0.002, 2e-7, 1e-6, 0.003]
 def test_a_worker_that_says_how_fast_it_can_be_is_taken_at_its_word() -> None:
     model = CostModel()
     model.introduce("w", "m", chunk_tokens=256, bounds=BOUNDS)
-    model.introduce("twice", "m", bounds=replace(BOUNDS, flops_per_s=2e12, bytes_per_s=2e11))
+    model.introduce("other", "another", bounds=replace(BOUNDS, flops_per_s=2e12, bytes_per_s=2e11))
     view = model.view()
     assert view.step("w").row == pytest.approx(AS_BOUND)
     assert view.step("w").chunk_tokens == 256
-    assert view.step("twice").row == pytest.approx([value / 2 for value in AS_BOUND])
+    assert view.step("other").row == pytest.approx([value / 2 for value in AS_BOUND])
 
 
 def test_its_word_is_corrected_by_how_far_off_the_others_were() -> None:
     model = CostModel()
     for name in ("w", "new"):
         model.introduce(name, "m", bounds=BOUNDS)
-    model.introduce("half", "m", bounds=replace(BOUNDS, flops_per_s=5e11, bytes_per_s=5e10))
+    model.introduce("twice", "m", bounds=replace(BOUNDS, flops_per_s=2e12, bytes_per_s=2e11))
     model.introduce("silent", "m")
     model.introduce("other", "another", bounds=BOUNDS)
     thrice = StepCosts(*(3 * value for value in AS_BOUND))
@@ -142,9 +142,48 @@ def test_its_word_is_corrected_by_how_far_off_the_others_were() -> None:
     view = model.view()
     assert view.step("w").row == pytest.approx(thrice.row, rel=0.01)
     assert view.step("new").row == pytest.approx(view.step("w").row)
-    assert view.step("half").row == pytest.approx([2 * value for value in view.step("w").row])
+    assert view.step("twice").row == pytest.approx([value / 2 for value in view.step("w").row])
     assert view.step("silent").row == pytest.approx(view.step("w").row)
     assert view.step("other").row == pytest.approx(AS_BOUND)
+
+
+def slowed(times: float) -> Roofline:
+    return replace(BOUNDS, flops_per_s=1e12 / times, bytes_per_s=1e11 / times)
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+@pytest.mark.parametrize(("says", "hoped"), [(3.0, 1.0), (4.0, 1.0), (12.0, 3.0)])
+def test_a_worker_never_tried_is_hoped_to_be_as_fast_as_the_fastest_if_its_word_is_four_times_off(
+    says: float, hoped: float, is_measured: bool
+) -> None:
+    model = CostModel()
+    model.introduce("w", "m", bounds=BOUNDS)
+    model.introduce("new", "m", bounds=slowed(says))
+    if is_measured:
+        model.observe_step("w", StepSample(5 * StepCosts(*AS_BOUND).decode_s(900, 3), 0, 0, 900, 3))
+    fastest = model.view().step("w").row
+    assert fastest == pytest.approx([(5 if is_measured else 1) * value for value in AS_BOUND])
+    assert model.view().step("new").row == pytest.approx([hoped * value for value in fastest])
+
+
+def test_hope_goes_by_the_least_of_what_others_were_off() -> None:
+    """A prefill worker shows nothing of decode: what it makes of its word there is no measurement."""
+    model = CostModel()
+    for name, bounds in (("prefill", BOUNDS), ("decode", BOUNDS), ("new", slowed(3.0))):
+        model.introduce(name, "m", bounds=bounds)
+    as_bound = StepCosts(*AS_BOUND)
+    model.observe_step("prefill", StepSample(20 * as_bound.prefill_s(512, 0), 512, 512**2, 0, 0))
+    model.observe_step("decode", StepSample(as_bound.decode_s(900, 3), 0, 0, 900, 3))
+    assert model.view().step("new").row == pytest.approx(AS_BOUND)
+
+
+def test_hope_ends_with_the_first_step() -> None:
+    model = CostModel()
+    model.introduce("w", "m", bounds=BOUNDS)
+    model.introduce("new", "m", bounds=slowed(4.0))
+    slow = StepCosts(*(4 * value for value in AS_BOUND))
+    model.observe_step("new", StepSample(slow.decode_s(900, 3), 0, 0, 900, 3))
+    assert model.view().step("new").row == pytest.approx(slow.row)
 
 
 def test_its_first_step_scales_its_own_word() -> None:

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from atomesh.errors import InvalidRequestError, ServiceUnavailableError
 from atomesh.mesh.cluster.breaker import Breaker
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.kv_index.matches import MatchedBlocks
-from atomesh.mesh.placement.costs import Costs, LinkCosts, StepCosts
+from atomesh.mesh.placement.cost_model import CostModel
+from atomesh.mesh.placement.costs import Costs, LinkCosts, StepCosts, roofline_step
 from atomesh.mesh.placement.explanation import MAX_SHOWN, Decision, Predicted, Rejection
 from atomesh.mesh.placement.inputs import RequestFacts, Weights
 from atomesh.mesh.placement.place import place, place_rest_among
@@ -20,8 +22,10 @@ from atomesh.mesh.placement.policies.registry import PolicySet
 from atomesh.mesh.placement.scorers.registry import KV_AWARE, SCORERS, load_scorers
 from atomesh.protocol.block_hash import BlockHash
 from atomesh.protocol.generation import GenerationRequest
+from atomesh.protocol.roofline import Roofline
 from atomesh.protocol.sampling import SamplingSpec
-from atomesh.protocol.worker import LoadReport, RoleWeights
+from atomesh.protocol.step_sample import StepSample
+from atomesh.protocol.worker import LoadReport, Role, RoleWeights
 from atomesh.testing.mesh_snapshots import worker_snapshot
 from atomesh.testing.placed import placement_inputs
 
@@ -35,6 +39,15 @@ SAME_WEIGHTS = GenerationRequest(
 )
 
 
+BOUNDS = Roofline(
+    weight_bytes=2 * 10**9,
+    token_flops=2 * 10**9,
+    sequence_flops=3 * 10**9,
+    pair_flops=4 * 10**5,
+    kv_bytes=10**5,
+    flops_per_s=1e12,
+    bytes_per_s=1e11,
+)
 WEIGHED = ("queue", "compute", "waste", "relief")  # the terms that the close decisions below are about
 
 
@@ -119,9 +132,75 @@ def test_decode_goes_where_the_kv_fits() -> None:
     full = LoadReport(total_blocks=100, free_blocks=10)
     workers = [worker_snapshot("p", "prefill"), worker_snapshot("d1", "decode", load=full)]
     slow = worker_snapshot(
-        "d2", "decode", decoding=30, sequences=30, load=LoadReport(total_blocks=200, free_blocks=200)
+        "d2", "decode", decoding=9, sequences=9, load=LoadReport(total_blocks=200, free_blocks=200)
     )
     assert chosen(*workers, slow) == ["p", "d2"]
+
+
+def steps_of(**times: float) -> Costs:
+    """By worker: so many times as slow as STEP."""
+    steps = {
+        f"{name}-life": StepCosts.from_row([times[name] * value for value in STEP.row], STEP.chunk_tokens)
+        for name in times
+    }
+    return Costs(steps=steps, default_step=STEP, default_link=LINK)
+
+
+def decoder(name: str, batch: int = 0) -> WorkerSnapshot:
+    return worker_snapshot(
+        name, "decode", decoding=batch, sequences=batch, context_tokens=1600 * batch, dispatched=batch
+    )
+
+
+@pytest.mark.parametrize(("times", "batch"), [(1.3, 1), (2.0, 2), (4.0, 6)])
+def test_an_idle_decode_worker_gets_work_once_its_answer_takes_less_than_joining_costs_all(
+    times: float, batch: int
+) -> None:
+    """A step of one answer takes 6.7 ms; each more adds 1.7 ms to it, and to what all others wait for."""
+    workers = [worker_snapshot("p", "prefill"), decoder("slow")]
+    costs = steps_of(fast=1.0, slow=times)
+    assert chosen(*workers, decoder("fast", batch), costs=costs) == ["p", "slow"]
+    assert chosen(*workers, decoder("fast", batch - 1), costs=costs) == ["p", "fast"]
+
+
+@pytest.mark.parametrize("role", ["decode", "unified", "prefill"])
+def test_a_new_worker_that_thinks_little_of_itself_is_tried(role: Role) -> None:
+    """It measured its speed while the other's work kept the machine busy."""
+    model = CostModel()
+    model.introduce("old-life", "m", STEP.chunk_tokens, BOUNDS)
+    model.introduce(
+        "new-life", "m", STEP.chunk_tokens, replace_struct(BOUNDS, flops_per_s=3e11, bytes_per_s=3e10)
+    )
+    as_bound = roofline_step(BOUNDS)
+    assert as_bound is not None
+    for batch in range(1, 10):
+        model.observe_step(
+            "old-life", StepSample(as_bound.decode_s(1600 * batch, batch), 0, 0, 1600 * batch, batch)
+        )
+    busy_fields = {
+        "prefill": {"prefill_tokens": 100},
+        "decode": {"decoding": 1, "sequences": 1, "context_tokens": 1600},
+        "unified": {"decoding": 1, "sequences": 1, "context_tokens": 1600},
+    }[role]
+    old, new = worker_snapshot("old", role, **busy_fields, dispatched=38), worker_snapshot("new", role)
+    others = {"decode": [worker_snapshot("p", "prefill")], "prefill": [worker_snapshot("d", "decode")]}
+    assert "new" in chosen(old, new, *others.get(role, []), costs=model.view())
+    idle = replace(old, prefill_tokens=0, decoding=0, sequences=0, context_tokens=0)
+    assert "new" in chosen(idle, new, *others.get(role, []), costs=model.view())
+
+
+def test_workers_that_have_all_just_begun_share_the_work() -> None:
+    """None is measured; what each expects of itself differs by less than it may be wrong."""
+    model = CostModel()
+    model.introduce("a-life", "m", STEP.chunk_tokens, BOUNDS)
+    model.introduce(
+        "b-life", "m", STEP.chunk_tokens, replace_struct(BOUNDS, flops_per_s=4e11, bytes_per_s=4e10)
+    )
+    counts = {"a": 0, "b": 0}
+    for _ in range(8):
+        workers = [worker_snapshot("p", "prefill"), *(decoder(name, counts[name]) for name in counts)]
+        counts[chosen(*workers, costs=model.view())[1]] += 1
+    assert counts == {"a": 4, "b": 4}
 
 
 def test_whole_or_apart_falls_out_of_the_sum_and_does_not_flap() -> None:

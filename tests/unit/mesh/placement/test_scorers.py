@@ -12,6 +12,7 @@ from atomesh.mesh.placement.costs import Costs, LinkCosts, StepCosts
 from atomesh.mesh.placement.inputs import RequestFacts, Weights
 from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.mesh.placement.scorers.compute import compute
+from atomesh.mesh.placement.scorers.crowding import crowding
 from atomesh.mesh.placement.scorers.decode_queue import decode_queue
 from atomesh.mesh.placement.scorers.decode_step import decode_step
 from atomesh.mesh.placement.scorers.fetch import fetch
@@ -121,6 +122,12 @@ def test_decode_step_is_the_answer_at_the_pace_after_it_has_joined() -> None:
     seat, case = seat_for(decoding=4, sequences=4, context_tokens=200)
     step_s = 1.0 + (200 + 2 * 105) * 0.01 + 6 * 0.5
     assert decode_step(seat, case) == pytest.approx(0.25 * 10 * step_s)
+
+
+def test_crowding_is_what_each_answer_there_loses_for_as_many_steps_as_this_one_has() -> None:
+    seat, case = seat_for(decoding=4, sequences=4, context_tokens=200)
+    assert crowding(seat, case) == pytest.approx(0.25 * 10 * 4 * (2 * 105 * 0.01 + 2 * 0.5))
+    assert crowding(*seat_for()) == 0.0
 
 
 def test_room_is_nothing_where_the_kv_fits_or_nobody_says() -> None:

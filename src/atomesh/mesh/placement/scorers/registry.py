@@ -40,6 +40,7 @@ KV_AWARE = ScorerNames(
     decode={
         "room": f"{_HERE}.room:room",
         "decode_step": f"{_HERE}.decode_step:decode_step",
+        "crowding": f"{_HERE}.crowding:crowding",
     },
     pair={
         "hand_off": f"{_HERE}.hand_off:hand_off",
