@@ -49,10 +49,14 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class MeshRules:
-    """`policies` say who is preferred, `placement` what must not be."""
+    """`policies` say who is preferred, `placement` what must not be.
+
+    With `hashes_all` a prompt's hashes are known whatever the policy: what lies at a worker is used anyway.
+    """
 
     placement: PlacementRules
     policies: PolicyRules
+    hashes_all: bool = True
 
 
 class Placer:
@@ -66,6 +70,7 @@ class Placer:
         self._clock = clock
         self._rules = rules.placement
         self._policies = rules.policies.for_model(model)
+        self._hashes_all = rules.hashes_all
         self._shared = shared
         self._hashes = PromptHashes(shared.secret)
         self._dice = random.Random()  # noqa: S311  # spreads load, keeps no secret
@@ -94,8 +99,10 @@ class Placer:
             self._let_in(wanted)
         except AtomeshError as error:
             return Nowhere(error)
-        chains = None
-        if len(request_of(wanted).prompt_token_ids) >= HASHED_IN_A_THREAD:
+        chains: Chains | None = None
+        if not self._is_hashed(request_of(wanted)):
+            chains = {}
+        elif len(request_of(wanted).prompt_token_ids) >= HASHED_IN_A_THREAD:
             workers = self._registry.snapshot().ready(self._model)
             chains = await asyncio.to_thread(self._hashes.chains, request_of(wanted), workers)
         answer = self.ask(wanted, chains)
@@ -108,6 +115,9 @@ class Placer:
                     await changed.wait()
                     changed.clear()
         return Nowhere(answer.error) if isinstance(answer, Later) else answer
+
+    def _is_hashed(self, request: GenerationRequest) -> bool:
+        return self._hashes_all or self._policies.reads_prompt(request.policy)
 
     def bar(self, request: GenerationRequest) -> None:
         """Its prompt is not tried again for a while."""

@@ -52,7 +52,7 @@ class TextDispatcher:
         self._servers = servers
         self._clock = clock
         self._shared = shared
-        rules = MeshRules(PlacementRules(), policies.with_default(DEFAULT_POLICY))
+        rules = MeshRules(PlacementRules(), policies.with_default(DEFAULT_POLICY), hashes_all=False)
         self._placer = Placer(model, self.cluster, clock, rules, shared)
         self._decider = shared.observation.around(self._placer)
 

@@ -347,3 +347,28 @@ def count_calls(of: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_hashed"), [("", False), ("round_robin", False), ("session", True), ("prefix_hash", True)]
+)
+@pytest.mark.parametrize("num_tokens", [64, 2**20])
+def test_in_text_a_prompt_is_hashed_where_its_policy_reads_it(
+    policy: str, is_hashed: bool, num_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    def chains(_self: object, request: GenerationRequest, _workers: object) -> dict[object, object]:
+        hashed.append(request.request_id)
+        return {}
+
+    monkeypatch.setattr(placer_module.PromptHashes, "chains", chains)
+    world = World("u")
+    world.hello("u", "unified")
+    rules = MeshRules(PlacementRules(), PolicyRules().with_default("least_work"), hashes_all=False)
+    placer = Placer(MODEL, world.registry, world.clock, rules, world.shared)
+    request = replace(REQUEST, policy=policy, prompt_token_ids=[1] * num_tokens)
+    answer = asyncio.run(placer.find(Place(request, NOBODY)))
+
+    assert workers_of(answer) == ["u"]
+    assert hashed == ["r"] * is_hashed

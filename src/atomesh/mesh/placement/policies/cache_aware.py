@@ -23,6 +23,8 @@ MAX_BLOCKS = 2**18
 class CacheAware(Counting):
     """Remembers MAX_BLOCKS blocks at most, the most recently used."""
 
+    reads_prompt = True
+
     def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
         self._max_blocks = max_blocks
         self._holders: OrderedDict[BlockHash, set[str]] = OrderedDict()

@@ -12,6 +12,7 @@ from atomesh.mesh.placement.seats import Seat
 class KVAware:
     scorers = "kv_aware"
     stays_whole = False
+    reads_prompt = True
 
     def __init__(self) -> None:
         self._popularity = Popularity()

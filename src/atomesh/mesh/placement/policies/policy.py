@@ -11,11 +11,12 @@ class Policy(Protocol):
     """One instance for each model and step, prefill or decode: it may keep state, but reads no clock.
 
     `scorers` names the entry of SCORERS whose terms are summed. With `stays_whole`, a nominee that may do
-    both steps does both.
+    both steps does both. What `reads_prompt` has use for the hashes of a prompt's blocks.
     """
 
     scorers: str
     stays_whole: bool
+    reads_prompt: bool
 
     def study(self, case: Case) -> Case:
         """The case with what the policy has learned from those before it; called once for each."""
@@ -31,6 +32,7 @@ class Counting:
 
     scorers = "work"
     stays_whole = True
+    reads_prompt = False
 
     def study(self, case: Case) -> Case:
         return case

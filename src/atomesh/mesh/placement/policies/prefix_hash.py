@@ -15,6 +15,8 @@ MOST_LOAD = 1.25
 class PrefixHash(Counting):
     """A prompt shorter than a block has no prefix, and goes where the least work is."""
 
+    reads_prompt = True
+
     def nominate(self, seats: Sequence[Seat], case: Case) -> Sequence[Seat]:
         hashes = case.request.block_hashes
         if not hashes:

@@ -49,6 +49,12 @@ class PolicySet:
         check_policy(wanted)
         return _counterpart(wanted) if stage == "decode" else wanted
 
+    def reads_prompt(self, wanted: str) -> bool:
+        """Whether a policy of either step has use for the prompt's hashes; not that of an unknown name."""
+        if wanted and wanted not in POLICIES:
+            return False
+        return any(self.get(wanted, stage).reads_prompt for stage in STAGES)
+
     def label(self, wanted: str) -> str:
         """The policies of both steps, for people: "PREFILL+DECODE", or the one name that both have."""
         if wanted not in self._labels:

@@ -16,6 +16,8 @@ MOST_LOAD = 2.0
 
 
 class Session(Counting):
+    reads_prompt = True  # of who has no key
+
     def __init__(self) -> None:
         self._without_key = PrefixHash()
 
