@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from atomesh.testing.fresh_prompts import fresh_prompt
-from atomesh.testing.pd_bench import ONE_AND_ONE, PDBench, pd_bench
+from atomesh.testing.pd_bench import ONE_AND_ONE, TWO_AND_TWO, PDBench, Shape, pd_bench
 from atomesh.testing.served_process import Answer, served_process, wait_for, wait_ready
 
 RESTART_S = 60.0  # imports torch on a busy machine
@@ -19,9 +19,12 @@ def retry_after(answer: Answer) -> int:
     return int({name.lower(): value for name, value in answer.headers.items()}["retry-after"])
 
 
-def test_c10_from_the_first_instant_it_is_503_until_it_is_ready(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [ONE_AND_ONE, TWO_AND_TWO], ids=lambda shape: shape.name)
+def test_c10_from_the_first_instant_it_is_503_until_it_is_ready(
+    model: Path, tmp_path: Path, shape: Shape
+) -> None:
     statuses: list[int] = []
-    with served_process(model, tmp_path, *ONE_AND_ONE.flags()) as served:
+    with served_process(model, tmp_path, *shape.flags()) as served:
 
         def is_served() -> bool:
             began = time.monotonic()
@@ -40,7 +43,7 @@ def test_c10_from_the_first_instant_it_is_503_until_it_is_ready(model: Path, tmp
         assert statuses == [503] * (len(statuses) - 1) + [200]
         assert len(statuses) > 1
         wait_ready(served)
-        bench = PDBench(served, ONE_AND_ONE, tmp_path)
+        bench = PDBench(served, shape, tmp_path)
         bench.settle(RESTART_S)
         bench.begin()
         bench.check()

@@ -55,6 +55,15 @@ def test_c3_a_hundred_clients_that_wait_a_fifth_of_a_second(bench: PDBench) -> N
 @pytest.mark.parametrize("slow", ["prefill", "decode"])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_c9_one_deadline_over_all_legs(bench: PDBench, slow: str, streamed: bool) -> None:
+    assert_the_deadline_is_kept(bench, slow, streamed=streamed)
+
+
+@pytest.mark.parametrize("slow", ["prefill", "decode"])
+def test_c9_one_deadline_over_the_legs_of_several_pairs(pairs: PDBench, slow: str) -> None:
+    assert_the_deadline_is_kept(pairs, slow, streamed=True)
+
+
+def assert_the_deadline_is_kept(bench: PDBench, slow: str, *, streamed: bool) -> None:
     bench.arm(slow, "step_delay", 100, 0.4)
     ask = {"headers": {"x-request-timeout": "2"}, "max_tokens": 100, "ignore_eos": True}
     began = time.monotonic()
