@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +21,7 @@ from atomesh.mesh.gateway.tenant_source import TenantOptions
 from atomesh.protocol.worker import ModelDescription
 from atomesh.testing.byte_tokenizer import ByteTokenizer
 from atomesh.testing.plain_chat_template import PlainChatTemplate
+from atomesh.testing.puppet_worker import PuppetWorker, serving
 from atomesh.testing.scripted_worker import PacedTokens, scripted_engine, scripted_worker
 
 SECRET = b"s" * 32
@@ -256,13 +258,36 @@ def test_a_worker_that_comes_back_is_told_of_as_loudly_as_its_going(
 ) -> None:
     async def scenario() -> None:
         async with running(options(address)) as server:
-            async with scripted_worker(scripted_engine(PacedTokens()), address, SECRET):
+            puppet = PuppetWorker("unified", SECRET)
+            async with serving(puppet, address):
                 await server.until_ready()
             await server.until(503)
-            async with scripted_worker(scripted_engine(PacedTokens()), address, SECRET):
+            async with serving(puppet, address):
                 await server.until_ready()
 
+    caplog.set_level(logging.INFO)
     run(scenario)
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    words = [line.rpartition(") ")[2] for line in told]
-    assert words[:2] == ["has gone", "is back"]
+    told = worker_lines(caplog)
+    assert told[:3] == [("INFO", "is ready"), ("WARNING", "has gone"), ("WARNING", "is back")]
+
+
+def test_a_worker_that_ends_as_it_was_told_to_is_no_warning(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with running(options(address)) as server:
+            for _ in range(2):
+                async with scripted_worker(scripted_engine(PacedTokens()), address, SECRET):
+                    await server.until_ready()
+                await server.until(503)
+
+    caplog.set_level(logging.INFO)
+    run(scenario)
+    left = ("INFO", "has left, as it had said that it would")
+    assert worker_lines(caplog) == [("INFO", "is ready"), left, ("INFO", "is ready"), left]
+
+
+def worker_lines(logs: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """What is said of the worker by name: how loudly, and what."""
+    said = [(record.levelname, *record.getMessage().partition(") ")) for record in logs.records]
+    return [(level, rest) for level, name, _, rest in said if name.startswith("worker ")]

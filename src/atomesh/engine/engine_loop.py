@@ -57,6 +57,7 @@ class EngineLoop:
         self._on_failure = on_failure
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._live = LiveRequests()
+        self._is_told_to_drain = False
         self._is_draining = False
         self._is_stopping = False
         self._is_rung = False
@@ -110,6 +111,7 @@ class EngineLoop:
 
     def drain(self) -> None:
         """Refuse new requests from now on; those that run go on, and so do hand-offs that have begun."""
+        self._is_told_to_drain = True
         self._commands.put(self._drain)
 
     def stop(self) -> None:
@@ -119,10 +121,10 @@ class EngineLoop:
 
     @property
     def load(self) -> LoadReport:
-        """The load after the last step, and how long the present one has taken."""
+        """The load after the last step, how long the present one has taken, and whether this is the end."""
         began = self._step_began
         step_s = 0.0 if began is None else self._clock.now() - began
-        return msgspec.structs.replace(self._load, step_s=step_s)
+        return msgspec.structs.replace(self._load, step_s=step_s, draining=self._is_told_to_drain)
 
     @property
     def is_drained(self) -> bool:

@@ -87,6 +87,11 @@ class TokenPlaneServer:
                 if peer.last_sent <= quiet_since:
                     peer.send(self._engine_loop.heartbeat())
 
+    def beat_once(self) -> None:
+        """Tell all gateways how things are now."""
+        for peer in self._peers:
+            peer.send(self._engine_loop.heartbeat())
+
     @property
     def num_gateways(self) -> int:
         """Those that have proved themselves and are still there."""

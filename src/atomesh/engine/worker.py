@@ -102,6 +102,8 @@ class Worker:
         deadline = self._clock.now() + self._options.drain_s
         while not self._is_over(engine_loop, deadline):  # noqa: ASYNC110  what it waits for is in another thread
             await asyncio.sleep(DRAIN_POLL_S)
+        if self._failure is None:
+            self.token_plane.beat_once()  # lest an end that was meant look like a crash
 
     def _is_over(self, engine_loop: EngineLoop, deadline: float) -> bool:
         return (

@@ -64,11 +64,10 @@ def create_app(
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    paths = [route.path for route in all_routes if isinstance(route, Route) and "{" not in route.path]
     wrapped: ASGIApp = DirectRoutes(app, endpoints)
     for layer in reversed(middleware):
         wrapped = layer.cls(wrapped, *layer.args, **layer.kwargs)
-    return Boundary(wrapped, frontend.metrics, paths)
+    return Boundary(wrapped, frontend.metrics, [route for route in all_routes if isinstance(route, Route)])
 
 
 def _make_frontend(

@@ -1,7 +1,9 @@
 """The outermost layer of a request: its id, its place in the metrics, an answer to errors raised inside."""
 
-from collections.abc import Collection
+import re
+from collections.abc import Sequence
 
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.errors import AtomeshError
@@ -10,14 +12,19 @@ from atomesh.frontend.http.request_id import choose_request_id
 from atomesh.observability.metrics import FrontendMetrics
 from atomesh.observability.request_record import record_of
 
+OTHER = "other"
+LAYERED_PATHS = ("/v1/responses",)  # of no route of ours: a layer around the routes may answer it
+_CONVERTER = re.compile(r":\w+(?=\})")
+
 
 class Boundary:
-    """`paths` are the routes that may become labels; all others count as one."""
+    """The paths of `routes` may become labels, with {id} for what stands there; all others count as one."""
 
-    def __init__(self, app: ASGIApp, metrics: FrontendMetrics, paths: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: FrontendMetrics, routes: Sequence[Route]) -> None:
         self._app = app
         self._metrics = metrics
-        self._paths = frozenset(paths)
+        self._patterns = [route for route in routes if "{" in route.path]
+        self._paths = frozenset({route.path for route in routes if "{" not in route.path} | {*LAYERED_PATHS})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,4 +59,9 @@ class Boundary:
         path: str = scope["path"]
         if path in self._paths:
             return path
-        return "/v1/models/{id}" if path.startswith("/v1/models/") else "other"
+        matches = [(route.matches(scope)[0], route) for route in self._patterns]
+        for wanted in (Match.FULL, Match.PARTIAL):  # a partial one is asked with another method
+            for match, route in matches:
+                if match is wanted:
+                    return _CONVERTER.sub("", route.path)
+        return OTHER

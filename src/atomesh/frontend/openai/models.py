@@ -20,7 +20,7 @@ def model_routes(frontend: Frontend) -> list[Route]:
         return _json({"object": "list", "data": entries})
 
     async def show_model(request: Request) -> Response:
-        name = request.path_params["model_id"]
+        name = request.path_params["id"]
         if not name:
             raise ModelNotFoundError(
                 "the path ends without a model; GET /v1/models lists them", param="model"
@@ -28,7 +28,7 @@ def model_routes(frontend: Frontend) -> list[Route]:
         model = frontend.seen_from(request.scope).find_model(name)
         return _json(_entry(name, model, model.service.describe()))
 
-    return [Route("/v1/models", list_models), Route("/v1/models/{model_id:path}", show_model)]
+    return [Route("/v1/models", list_models), Route("/v1/models/{id:path}", show_model)]
 
 
 def _names(model: ServedModel) -> tuple[str, ...]:

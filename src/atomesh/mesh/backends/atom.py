@@ -74,6 +74,7 @@ class AtomBackend:
         self._connection: WorkerConnection | None = None
         self._news: WorkerNews | None = None
         self._is_missed = False
+        self._is_leaving = False
         self._sparse_log = SparseLog(clock, FAULT_LOG_S)
         self.faults: Counter[str] = Counter() if faults is None else faults
         registry.expect(address)
@@ -157,19 +158,25 @@ class AtomBackend:
         connection = await asyncio.wait_for(self._connect(), HANDSHAKE_S)
         try:
             worker = _without_texts(await asyncio.wait_for(connection.hello, HANDSHAKE_S))
-            self._connection = connection
+            self._connection, self._is_leaving = connection, False
             self._registry.connected(self.address, worker, self._clock.now())
             self._news = WorkerNews(worker, self._knowledge, self._request_snapshot, self._clock.now())
             self._tell_role()
             self._say_ready(worker.worker_id)
             await self._watch(connection)
-            self._is_missed = True
+            self._is_missed = not self._is_leaving
             if connection.fault is not None:
                 raise connection.fault
-            _log.warning("worker %s (%s) has gone", worker.worker_id, self.address)
+            self._say_gone(worker.worker_id)
         finally:
             connection.close()
             self._lost()
+
+    def _say_gone(self, worker_id: str) -> None:
+        if self._is_leaving:
+            _log.info("worker %s (%s) has left, as it had said that it would", worker_id, self.address)
+        else:
+            _log.warning("worker %s (%s) has gone", worker_id, self.address)
 
     def _say_ready(self, worker_id: str) -> None:
         """As loudly as its going was told."""
@@ -211,6 +218,7 @@ class AtomBackend:
     def _heard(self, news: News) -> None:
         now = self._clock.now()
         if not isinstance(news, KVSnapshot):
+            self._is_leaving = news.load.draining
             self._registry.heard(self.address, news.load, now)
         if self._news is not None:
             self._news.hear(news, now)

@@ -1,12 +1,15 @@
 """The workers that this gateway talks to: each backend with the task that keeps its connection."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from atomesh.errors import ServiceUnavailableError
 from atomesh.mesh.backends.backend import WorkerBackend
 from atomesh.mesh.backends.tireless import tirelessly
 from atomesh.mesh.cluster.registry import WorkerRegistry
+
+_log = logging.getLogger(__name__)
 
 
 class BackendPool(Mapping[str, WorkerBackend]):
@@ -49,14 +52,20 @@ class BackendPool(Mapping[str, WorkerBackend]):
 
     def remove(self, address: str) -> None:
         """At once: what the worker still computes for us goes on elsewhere, where it can."""
-        self._backends.pop(address, None)
+        if self._backends.pop(address, None) is not None:
+            _log.info("%s is removed", self._name(address))
         self._registry.forget(address)
         if (task := self._tasks.pop(address, None)) is not None:
             task.cancel()
 
     def drain(self, address: str) -> None:
         """Give the worker nothing new, and remove it when it has nothing left to do."""
+        _log.info("%s gets nothing new, and is removed once it has nothing left to do", self._name(address))
         self._registry.drain(address, lambda: self.remove(address))
+
+    def _name(self, address: str) -> str:
+        told = self._registry.description(address)
+        return f"the worker at {address}" if told is None else f"worker {told.worker_id} ({address})"
 
     def end_all(self, reason: str) -> None:
         for backend in self._backends.values():

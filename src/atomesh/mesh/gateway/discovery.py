@@ -124,7 +124,7 @@ class Discovery:
                 addresses = await source.look()
                 is_missed = False
                 if addresses is not None:
-                    self._apply(self._membership.replace(source.name, addresses))
+                    self._apply(source.name, self._membership.replace(source.name, addresses))
             except Exception as error:  # noqa: BLE001  what a name or a file says is not ours to trust
                 if not is_missed:
                     _log.warning(
@@ -136,12 +136,14 @@ class Discovery:
                 is_missed = True
             await asyncio.sleep(source.period_s)
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, source: str, change: Change) -> None:
         for address in change.joined:
+            _log.info("%s names a worker at %s", source, address)
             try:
                 self._workers.add(address)
             except ConfigurationError as error:
                 _log.warning("a worker is left out: %s", error.message)
         for address in change.left:
+            _log.info("%s names the worker at %s no more", source, address)
             if address in self._workers:
                 self._workers.drain(address)

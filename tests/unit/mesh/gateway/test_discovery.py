@@ -1,4 +1,5 @@
 import asyncio
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ class Told:
         return said
 
 
-def test_who_is_named_joins_and_who_is_no_more_drains() -> None:
+def test_who_is_named_joins_and_who_is_no_more_drains(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         pool: Any = Pool({"x:1": True})
         source = Told(["a:1", "x:1"], OSError("gone"), ConfigurationError("no address"), ["b:1"])
@@ -50,7 +51,13 @@ def test_who_is_named_joins_and_who_is_no_more_drains() -> None:
         await asyncio.gather(running, return_exceptions=True)
         assert pool == {"x:1": True, "a:1": False, "b:1": True}
 
+    caplog.set_level(logging.INFO)
     asyncio.run(scenario())
+    assert [record.getMessage() for record in caplog.records if record.levelname == "INFO"] == [
+        "told names a worker at a:1",
+        "told names a worker at b:1",
+        "told names the worker at a:1 no more",
+    ]
 
 
 def test_a_file_is_read_when_it_has_changed(tmp_path: Path) -> None:
