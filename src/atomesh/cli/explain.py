@@ -15,6 +15,7 @@ from atomesh.cli import environment
 from atomesh.cli.explain_table import print_explanation
 from atomesh.cli.gateway import admin_token
 from atomesh.errors import ConfigurationError
+from atomesh.tls_trust import distrust
 
 TIMEOUT_S = 10.0
 
@@ -63,6 +64,8 @@ async def _ask(url: str, token: str) -> dict[str, Any]:
         ):
             document = await answer.json()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        if (why := distrust(error)) is not None:
+            raise ConfigurationError(f"the gateway at {url[:200]} cannot be asked: {why}") from None
         raise ConfigurationError(
             f"no gateway answers at {url[:200]}: {error or 'it took too long'}; choose another with --url"
         ) from None

@@ -89,7 +89,8 @@ def _size(config: ModelConfig, options: EngineOptions, factory: TensorFactory) -
     size = size_kv_pool(options, limit, bytes_per_block, free_memory(factory.device))
     if options.max_model_len is None and size.max_model_len < limit:
         log.warning(
-            "max_model_len is %d tokens, as many as the KV pool holds, not the model's %d; raise kv_memory",
+            "max_model_len is %d tokens, as many as the KV pool holds, not the model's %d; "
+            "raise kv_memory (--kv-memory)",
             size.max_model_len,
             limit,
         )

@@ -8,11 +8,13 @@ from typing import Protocol
 import msgspec
 
 from atomesh.protocol.registration import PATH, RENEW_S, Kind, Offer, Registration, register
+from atomesh.tls_trust import distrust
 
 _log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0
 MAX_ANSWER_BYTES = 4096
+MAX_TOLD_BYTES = 300
 
 
 class Door(Protocol):
@@ -51,10 +53,27 @@ class HttpDoor:
             ):
                 text = await response.content.read(MAX_ANSWER_BYTES)
                 if response.status != 200:
-                    raise OSError(f"{self.url} answers {response.status}: {text[:300]!r}")
+                    raise OSError(f"{self.url} answers {response.status}: {_message_in(text)}")
                 return text
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise OSError(f"{self.url} does not answer: {error}") from error
+            why = distrust(error) or f"it does not answer: {error}"
+            raise OSError(f"the gateway at {self.url} cannot be used: {why}") from error
+
+
+class _Words(msgspec.Struct, frozen=True):
+    message: str
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: _Words
+
+
+def _message_in(body: bytes) -> str:
+    """What an error of a gateway's says; of anything else, how it begins."""
+    try:
+        return msgspec.json.decode(body, type=_Refusal).error.message
+    except (msgspec.DecodeError, UnicodeError):
+        return body[:MAX_TOLD_BYTES].decode(errors="replace")
 
 
 class Registrar:

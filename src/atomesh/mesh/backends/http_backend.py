@@ -172,14 +172,20 @@ class HttpBackend(QuietBackend, ABC):
         while True:
             try:
                 await self._live_once()
-            except (WorkerLostError, TimeoutError) as error:
+            except TimeoutError as error:
                 _log.debug("nobody answers at %s: %s", self.address, error)
+            except WorkerLostError as error:
+                self._say_unusable(error.why)
             except AtomeshError as error:
-                if self._sparse_log.admit() is not None:
-                    _log.warning("the engine at %s cannot be used: %s", self.address, error.message)
+                self._say_unusable(error.message)
             delay = FIRST_DELAY_S if self._is_connected else min(delay * 1.6, LONGEST_DELAY_S)
             self._lost()
             await asyncio.sleep(delay)
+
+    def _say_unusable(self, why: str) -> None:
+        """Nothing where nobody answers and no more is known."""
+        if why and self._sparse_log.admit() is not None:
+            _log.warning("the engine at %s cannot be used: %s", self.address, why)
 
     async def _live_once(self) -> None:
         told = await asyncio.wait_for(self.introduce(), HELLO_S)

@@ -11,6 +11,7 @@ from aiohttp.http import HttpProcessingError
 from atomesh.errors import EngineError
 from atomesh.mesh.backends.foreign_errors import to_error
 from atomesh.mesh.backends.worker_lost import WorkerLostError
+from atomesh.tls_trust import distrust
 
 CONNECT_S = 2.0
 KEEP_ALIVE_S = 3.0  # servers close after 5 s without a request; who reuses a connection must be earlier
@@ -89,8 +90,8 @@ class HttpClient:
             response = await self._open().request(
                 method, self._url + path, data=body, headers=sent, allow_redirects=False
             )
-        except LOSSES:
-            raise WorkerLostError from None
+        except LOSSES as error:
+            raise WorkerLostError(distrust(error) or "") from None
         answer = StreamedAnswer(response.headers.get("content-type", ""), response)
         try:
             if response.status != 200:

@@ -89,8 +89,10 @@ class TextWorker:
         spec = self._spec
         try:
             listed = _parse(await self._server.client.get("/v1/models", ANSWER_S))
-        except (WorkerLostError, TimeoutError):
-            return _Look(trouble=f"the server at {spec.url} does not answer", is_silent=True)
+        except (WorkerLostError, TimeoutError) as error:
+            why = error.why if isinstance(error, WorkerLostError) else ""
+            what = f"cannot be used: {why}" if why else "does not answer"
+            return _Look(trouble=f"the server at {spec.url} {what}", is_silent=True)
         except AtomeshError as error:
             return _Look(trouble=f"the server at {spec.url} cannot be used: {error.message}")
         found = self._within_bounds([one for one in listed if spec.model in ("", one.id)])

@@ -58,7 +58,12 @@ def _explain(files: TlsFiles, error: ssl.SSLError) -> str:
     culprit = "--tls-cert" if not _has_certificate(files.certificate) else "--tls-key"
     path = files.certificate if culprit == "--tls-cert" else files.key
     kind = "certificate" if culprit == "--tls-cert" else "private key"
-    return f"{path} ({culprit}) holds no usable {kind} in PEM form ({error.reason or error}); write it anew"
+    remedy = "are the two swapped?" if _are_swapped(files) else "write it anew"
+    return f"{path} ({culprit}) holds no usable {kind} in PEM form ({error.reason or error}); {remedy}"
+
+
+def _are_swapped(files: TlsFiles) -> bool:
+    return not _has_certificate(files.certificate) and _has_certificate(files.key)
 
 
 def _has_certificate(path: Path) -> bool:

@@ -46,7 +46,7 @@ BAD: dict[str, tuple[Callable[[TlsFiles, Path], TlsFiles], str]] = {
     ),
     "not PEM": (
         lambda files, at: TlsFiles(write(at / "x.crt", "hello\n"), files.key),
-        "x.crt .--tls-cert. holds no usable certificate",
+        "x.crt .--tls-cert. holds no usable certificate .*; write it anew",
     ),
     "an empty key": (
         lambda files, at: TlsFiles(files.certificate, write(at / "x.key", "")),
@@ -54,7 +54,7 @@ BAD: dict[str, tuple[Callable[[TlsFiles, Path], TlsFiles], str]] = {
     ),
     "the wrong way round": (
         lambda files, _: TlsFiles(files.key, files.certificate),
-        "server.key .--tls-cert. holds no usable certificate",
+        "server.key .--tls-cert. holds no usable certificate .*; are the two swapped?",
     ),
     "a locked key": (lambda files, _: encrypt_key(files), "server.locked .--tls-key. is encrypted"),
 }
