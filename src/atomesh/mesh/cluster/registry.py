@@ -32,6 +32,7 @@ class _Worker:
     dispatched: int = 0
     prefill_tokens: int = 0
     prefill_quadratic: int = 0
+    unbegun_tokens: int = 0
     sequences: int = 0
     decoding: int = 0
     context_tokens: int = 0
@@ -85,6 +86,8 @@ class Commitment:
         self._is_judged = False
         if self._is_probe:
             worker.breaker = replace(worker.breaker, probes=worker.breaker.probes + 1)
+        if worker.prefill_tokens or worker.decoding:
+            worker.unbegun_tokens += work.prefill_tokens
         worker.in_flight += 1
         worker.dispatched += 1
         worker.prefill_tokens += work.prefill_tokens
@@ -215,7 +218,7 @@ class WorkerRegistry:
         worker = self._workers[address]
         worker.is_known = worker.is_connected = True
         worker.description, worker.heard_at = description, now
-        worker.load, worker.computed_tokens = LoadReport(), None
+        worker.load, worker.computed_tokens, worker.unbegun_tokens = LoadReport(), None, 0
         worker.touch()
         self._on_hello(description)
         self.tell_change()
@@ -223,6 +226,8 @@ class WorkerRegistry:
     def heard(self, address: str, load: LoadReport, now: float) -> None:
         if (worker := self._workers.get(address)) is not None:
             is_news = now - worker.heard_at > FRESH_S or load.draining != worker.load.draining
+            if not load.steps or load.steps != worker.load.steps:  # it has taken up what was sent before
+                worker.unbegun_tokens = 0
             worker.load, worker.heard_at = load, now
             worker.touch()
             _take_off_computed(worker)
@@ -321,6 +326,7 @@ def _show(address: str, worker: _Worker) -> WorkerSnapshot:
         weights=worker.weights,
         prefill_tokens=worker.prefill_tokens,
         prefill_quadratic=worker.prefill_quadratic,
+        unbegun_tokens=min(worker.unbegun_tokens, worker.prefill_tokens),
         sequences=worker.sequences,
         decoding=worker.decoding,
         context_tokens=worker.context_tokens,

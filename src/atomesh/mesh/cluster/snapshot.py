@@ -20,8 +20,9 @@ class WorkerSnapshot:
 
     `in_flight` and `dispatched` count this gateway's legs: those not over yet, and all so far. Of those in
     flight, `prefill_tokens` counts the prompt tokens still to be computed and `prefill_quadratic` their
-    Σ(n² − m²), `sequences` the choices, `decoding` those of them that decode here or will, and
-    `context_tokens` what these attend to. One that `is_full` must be given nothing more for now.
+    Σ(n² − m²), `unbegun_tokens` those of them that came when the step was under way that the worker is at;
+    `sequences` counts the choices, `decoding` those of them that decode here or will, and `context_tokens`
+    what these attend to. One that `is_full` must be given nothing more for now.
     """
 
     address: str
@@ -39,6 +40,7 @@ class WorkerSnapshot:
     context_tokens: int = 0
     breaker: Breaker = CLOSED
     is_full: bool = False
+    unbegun_tokens: int = 0
 
     @property
     def model_name(self) -> str | None:

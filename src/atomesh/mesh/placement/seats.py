@@ -16,9 +16,10 @@ ASK_S = 2e-3  # until two engines, neither of them computing, have heard each ot
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes thrice the time: a decision may need hundreds
 class Seat:
-    """`cached_tokens` of the prompt can be used where they lie, `host_tokens` after them once brought back,
-    and some more once `fetch_from` has sent them: `ready_tokens` in all need not be computed. Others may
-    fetch `lendable_tokens` from here.
+    """`cached_tokens` of the prompt lie there, or will once what was sent there is done. Those that do when
+    the prompt's turn comes can be used, `host_tokens` after them once brought back, and some more once
+    `fetch_from` has sent them: `ready_tokens` in all need not be computed. Others may fetch `lendable_tokens`
+    from here.
 
     `queued_tokens` of prompts are still to be computed, which takes `queued_s`; `batch` is the sequences that
     decode there, `context_tokens` what they attend to. `room_tokens` of KV can be had, None where the worker
@@ -53,15 +54,17 @@ def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
     usable = request.num_prompt_tokens - 1  # the last token is computed in any case
     match = inputs.matches.get(incarnation, NOTHING)
     device = min(match.device * block_size, usable)
-    ready = min((match.device + match.host) * block_size, usable) if match.host else device
     step = inputs.costs.step(incarnation)
+    told = min((match.device - match.promised) * block_size, usable) if match.promised else device
+    found = min(told + _kept(match.promised, step, worker, block_size), device) if match.promised else device
+    ready = min((match.device + match.host) * block_size, usable) if match.host else found
     held = (load.total_blocks - load.free_blocks - load.cached_blocks) * block_size
     context = held if held > worker.context_tokens else worker.context_tokens
     return Seat(
         worker,
         step,
         device,
-        ready - device,
+        ready - found,
         ready,
         worker.prefill_tokens,
         _queued_s(step, worker),
@@ -69,8 +72,20 @@ def take_seat(worker: WorkerSnapshot, inputs: PlacementInputs) -> Seat:
         context,
         load.total_blocks * block_size - context if load.total_blocks else None,
         token_bytes,
-        min((match.device - match.promised) * block_size, usable) if match.promised else device,
+        told,
     )
+
+
+def _kept(promised: int, step: StepCosts, worker: WorkerSnapshot, block_size: int) -> int:
+    """Tokens of promised blocks that are in the prefix cache when the prompt is looked up there.
+
+    That is before the step that begins it, the first that those queued before it leave room in. What others
+    compute in this step, or have fetched, is not there yet, and is computed, or fetched, a second time.
+    """
+    at_work = min(worker.prefill_tokens - worker.unbegun_tokens, step.chunk_tokens)
+    later = worker.prefill_tokens - at_work
+    computed = at_work + later - later % step.chunk_tokens
+    return min(promised, computed // block_size) * block_size
 
 
 def with_fetches(seats: Sequence[Seat], holders: Sequence[Seat], inputs: PlacementInputs) -> Sequence[Seat]:

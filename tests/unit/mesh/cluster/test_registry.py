@@ -71,6 +71,41 @@ def test_an_answered_prompt_is_no_prefill_any_more() -> None:
     assert (registry.snapshot().workers[0].prefill_tokens, registry.snapshot().workers[0].sequences) == (0, 0)
 
 
+def test_what_comes_while_a_worker_is_at_a_step_is_in_none_until_the_next() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+
+    def unbegun() -> int:
+        return registry.snapshot().workers[0].unbegun_tokens
+
+    registry.connected("a", describe("1"), now=0.0)
+    registry.heard("a", LoadReport(steps=7), 0.0)
+    registry.commit("a", prefill_tokens=100, sequences=1)  # at rest, it begins at once
+    assert unbegun() == 0
+    second = registry.commit("a", prefill_tokens=50, sequences=1)
+    assert unbegun() == 50
+    registry.heard("a", LoadReport(steps=7), 0.1)  # a heartbeat amid the step
+    assert unbegun() == 50
+    registry.heard("a", LoadReport(steps=8, prompt_tokens=100), 0.2)
+    assert unbegun() == 0
+
+    registry.commit("a", prefill_tokens=20, sequences=1)
+    second.end()
+    assert unbegun() == 20
+    registry.connected("a", describe("2"), now=1.0)
+    assert unbegun() == 0
+
+
+def test_a_worker_that_does_not_count_its_steps_has_begun_all_by_each_report() -> None:
+    registry = WorkerRegistry(lambda _: None)
+    registry.expect("a")
+    registry.commit_work("a", Work(0, 1, decoding=1))
+    registry.commit("a", prefill_tokens=50, sequences=1)
+    assert registry.snapshot().workers[0].unbegun_tokens == 50
+    registry.heard("a", LoadReport(), 0.1)
+    assert registry.snapshot().workers[0].unbegun_tokens == 0
+
+
 def work_left(registry: WorkerRegistry) -> tuple[int, int]:
     [worker] = registry.snapshot().workers
     return worker.prefill_tokens, worker.prefill_quadratic

@@ -270,6 +270,7 @@ def test_a_prompt_is_expected_where_it_was_just_sent_and_only_under_its_own_salt
         world.shared.knowledge.index.exact.join(f"{name}-life")
     [first], nothing = cached(world.placer.ask(Place(LONG, NOBODY)))
     assert nothing == 0
+    world.registry.commit(first, prefill_tokens=100, sequences=1)
     assert cached(world.placer.ask(Place(LONG, NOBODY))) == ([first], 96)
     other = replace(LONG, cache_salt="tenant b")
     assert cached(world.placer.ask(Place(other, NOBODY)))[1] == 0

@@ -185,6 +185,35 @@ def test_what_a_worker_has_only_been_sent_cannot_be_fetched_yet() -> None:
     assert fetched({"matched": 5, "promised": 5}, {})[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("queued", "unbegun", "ready"),
+    [
+        (0, 0, 16),  # on its way from elsewhere: nobody computes it
+        (40, 0, 48),  # two of the four blocks are full when this step ends
+        (50, 0, 64),
+        (70, 0, 64),  # 50 of them in this step; the next has room for us beside the other 20
+        (110, 0, 80),  # 100 before us: all of it
+        (40, 40, 16),  # in the next step, and so do we
+        (70, 40, 32),  # 30 in this step, and all the rest beside us
+        (90, 60, 80),  # 30 in this step, 50 in the next, 10 beside us
+    ],
+)
+def test_of_what_is_promised_that_is_ready_which_is_computed_before_the_prompt_has_its_turn(
+    queued: int, unbegun: int, ready: int
+) -> None:
+    """Steps of 50 tokens; a block of 16 is there, four are promised."""
+    seat, _ = seat_for(matched=5, promised=4, prefill_tokens=queued, unbegun_tokens=unbegun)
+    assert (seat.ready_tokens, seat.lendable_tokens, seat.host_tokens) == (ready, 16, 0)
+    assert seat.cached_tokens == 80
+
+
+def test_who_comes_beside_a_sibling_fetches_too() -> None:
+    """The sibling's turn has come, its prefix has not: the queue is what the sibling computes after it."""
+    sibling = {"matched": 4, "promised": 4, "prefill_tokens": 8}
+    assert fetched({"matched": 4}, sibling)[0] == 64
+    assert fetched({"matched": 4}, {**sibling, "prefill_tokens": 120})[0] == 0
+
+
 def test_a_busy_holder_listens_half_a_step_later_and_an_idle_one_is_asked_first() -> None:
     """A step of 40 tokens takes 1 + 4 s, one of four answers 1 + 0.02 + 2 s."""
     moved_s = ASK_S + 0.25 + 80 * TOKEN_BYTES * 0.001
