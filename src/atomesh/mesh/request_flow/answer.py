@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from atomesh.errors import EngineError
+from atomesh.protocol.bounds import MAX_SECONDS
 from atomesh.protocol.generation import GenerationRequest, ServingPath, Timings, TokenDelta
 
 
@@ -101,6 +102,7 @@ class Answer:
             delta = replace(delta, request_id=self.request.request_id)
         if delta.timings is None and delta.cached_tokens is None and delta.kv_source is None:
             return delta
+        delta = _as_far_as_it_can_be(delta, len(self.request.prompt_token_ids))
         cached = delta.cached_tokens
         if self.has_begun:
             is_news = self._attempts <= 1 and not self._knows_cached_tokens  # some engines tell in the end
@@ -124,3 +126,15 @@ class Answer:
             return None
         self._timings = replace(self._timings, transfer_s=self._timings.transfer_s + later.transfer_s)
         return self._timings
+
+
+def _as_far_as_it_can_be(delta: TokenDelta, num_prompt_tokens: int) -> TokenDelta:
+    """No more cached tokens than the prompt has; without times that are none."""
+    cached, timings = delta.cached_tokens, delta.timings
+    if cached is not None and not 0 <= cached <= num_prompt_tokens:
+        delta = replace(delta, cached_tokens=min(max(cached, 0), num_prompt_tokens))
+    if timings is not None and not all(
+        0.0 <= seconds <= MAX_SECONDS for seconds in (timings.queue_s, timings.prefill_s, timings.transfer_s)
+    ):
+        delta = replace(delta, timings=None)
+    return delta
