@@ -3,6 +3,7 @@
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,6 @@ from atomesh.cli.flags import GATEWAY_DEFAULTS, PROCESS_DEFAULTS, GatewayFlags, 
 from atomesh.cli.local_models import find_local_model
 from atomesh.cli.process import announcer, die_with, log_to_stderr, on_stop_signals, run_async
 from atomesh.cli.readiness import ServerAddress
-from atomesh.cli.saying import say
 from atomesh.cli.secret_files import cluster_secret, read_or_make_secret, read_secret
 from atomesh.clock import MonotonicClock
 from atomesh.errors import ConfigurationError
@@ -35,6 +35,7 @@ from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.mesh.placement.policies.rules import parse_policies
 from atomesh.mesh.request_flow.flow import FlowRules
 from atomesh.model_files.checkpoint import open_checkpoint
+from atomesh.observability.log_format import LogFormat
 from atomesh.observability.open_tracing import open_tracing
 from atomesh.protocol.address import TcpAddress, parse_address
 from atomesh.protocol.worker import ModelDescription
@@ -79,8 +80,9 @@ def gateway(
     entry = access.to_options(environment.api_keys(api_key))
     if supervisor_pid is None:
         check_template(gateway.chat_template)
+        check_workers_file(gateway.workers_file)
         access.check()
-        warn_of_open_door(host, entry)
+        warn_of_open_door(host, entry, process.log_format)
     listener = _listener(host, port, listener_fd)
     options = GatewayOptions(
         workers=named,
@@ -104,8 +106,9 @@ def gateway(
         engines=engines,
         find_model=partial(find_local_model, home=environment.home()),
     )
-    announce = announcer(_log, supervisor_pid)
-    run_async(lambda: _serve(options, gateway.chat_template, listener, announce))
+    announce = announcer(_log, supervisor_pid, process.log_format)
+    tell = announcer(_log, None, process.log_format)
+    run_async(lambda: _serve(options, gateway.chat_template, listener, Voices(announce, tell)))
     return 0
 
 
@@ -120,6 +123,19 @@ def split_workers(
     return named, dns if file is None else (*dns, FileSource(file))
 
 
+def check_workers_file(path: Path | None) -> None:
+    """Raises ConfigurationError for a --workers-file that cannot be read, or names what is no address."""
+    if path is not None:
+        FileSource(path).check()
+
+
+def awaited(options: GatewayOptions) -> str:
+    """Where a worker may come from."""
+    places = [f"at {place}" for place in (*options.workers, *(spec.url for spec in options.engines))]
+    places += [f"that {source.name} names" for source in options.discovery]
+    return " or ".join(places) or "that registers itself"
+
+
 def observability(flags: GatewayFlags) -> Observability:
     """Raises ConfigurationError when traces are wanted and cannot be had."""
     endpoint = flags.otlp_endpoint
@@ -131,8 +147,8 @@ def check_someone_answers(workers: tuple[str, ...], flags: GatewayFlags) -> tupl
     engines = environment.backends(flags.backend)
     if not (workers or engines or flags.workers_file or flags.await_workers):
         raise ConfigurationError(
-            "nobody would answer: name a worker with --worker, or an engine with --backend; workers that "
-            "register themselves are waited for with --await-workers"
+            "nobody would answer: name a worker with --worker, more with --workers-file, or an engine with "
+            "--backend; workers that register themselves are waited for with --await-workers"
         )
     return engines
 
@@ -143,10 +159,10 @@ def check_template(path: Path | None) -> None:
         check_override(path)
 
 
-def warn_of_open_door(host: str, access: AccessOptions) -> None:
+def warn_of_open_door(host: str, access: AccessOptions, log_format: LogFormat = "text") -> None:
     warning = open_door_warning(host, access)
     if warning is not None:
-        say(f"atomesh: {warning}")
+        announcer(_log, None, log_format)(f"atomesh: {warning}")
 
 
 def admin_token(path: Path | None, home: Path) -> str:
@@ -177,11 +193,16 @@ def drain_line(answers: int, drain_s: float) -> str:
     return f"waiting for {answers} answer{plural}, at most {drain_s:g} s; Ctrl-C again stops now"
 
 
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """`announce` tells whoever started this process, a person or a supervisor; `tell` always a person."""
+
+    announce: Callable[[str], None]
+    tell: Callable[[str], None]
+
+
 async def _serve(
-    options: GatewayOptions,
-    chat_template: Path | None,
-    listener: socket.socket,
-    announce: Callable[[str], None],
+    options: GatewayOptions, chat_template: Path | None, listener: socket.socket, voices: Voices
 ) -> None:
     bound_host, bound_port = listener.getsockname()[:2]
     url = ServerAddress(bound_host, bound_port, is_tls=options.tls is not None).url
@@ -193,18 +214,16 @@ async def _serve(
             load_chat_template(checkpoint, chat_template),
             read_sampling_defaults(checkpoint),
         )
-        announce(f"gateway is ready on {url}: {model.name}")
+        voices.announce(f"gateway is ready on {url}: {model.name}")
         return text
 
-    named = (*options.workers, *(source.name for source in options.discovery))
-    awaited = ", ".join((*named, *(spec.url for spec in options.engines))) or "any address"
-    announce(f"gateway listens on {url} and waits for a worker at {awaited}")
+    voices.announce(f"gateway listens on {url} and waits for a worker {awaited(options)}")
 
     gateway = Gateway(options, load_text, MonotonicClock())
 
     def stop() -> None:
         if gateway.num_running:
-            say(drain_line(gateway.num_running, options.drain_s))
+            voices.tell(drain_line(gateway.num_running, options.drain_s))
         gateway.stop()
 
     on_stop_signals(stop)

@@ -16,6 +16,7 @@ from atomesh.observability.log_format import LogFormat, configure_logging
 
 T = TypeVar("T")
 
+ANNOUNCEMENTS = "atomesh.announcements"
 _PR_SET_PDEATHSIG = 1
 _PARENT_POLL_S = 0.5
 
@@ -25,11 +26,18 @@ def log_to_stderr(level: str, log_format: LogFormat = "text") -> None:
     configure_logging(level, log_format, sys.stderr)
 
 
-def announcer(log: logging.Logger, supervisor_pid: int | None) -> Callable[[str], None]:
-    """Says a line to whoever started this process: on stderr to a person, at info to a supervisor's log."""
+def announcer(
+    log: logging.Logger, supervisor_pid: int | None, log_format: LogFormat = "text"
+) -> Callable[[str], None]:
+    """Says a line to whoever started this process: on stderr to a person, at info to a supervisor's log, and
+    to what reads JSON as an object, whatever the level of the rest."""
     if supervisor_pid is not None:
         return log.info
-    return say
+    if log_format == "text":
+        return say
+    announcements = logging.getLogger(ANNOUNCEMENTS)
+    announcements.setLevel(logging.INFO)
+    return announcements.info
 
 
 def die_with(parent_pid: int | None) -> None:

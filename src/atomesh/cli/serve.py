@@ -23,7 +23,13 @@ from atomesh.cli.flags import (
     ProcessFlags,
     to_argv,
 )
-from atomesh.cli.gateway import admin_token, check_template, http_listener, warn_of_open_door
+from atomesh.cli.gateway import (
+    admin_token,
+    check_template,
+    check_workers_file,
+    http_listener,
+    warn_of_open_door,
+)
 from atomesh.cli.kv_address import ChosenTransport, KVTransport, choose_kv_transport, local_kv_listen
 from atomesh.cli.pools import Pools, Seat, choose_pools
 from atomesh.cli.process import log_to_stderr, on_stop_signals
@@ -98,13 +104,14 @@ def serve(
     check_threads(engine.threads)
     engine.to_options(engine.threads)
     check_template(gateway.chat_template)
+    check_workers_file(gateway.workers_file)
     keys = environment.api_keys(api_key)
     entry = access.to_options(keys)
     access.check()
     cluster_secret(process.secret_file, environment.home())
     operator = admin_token(gateway.admin_token_file, environment.home())
     listener = http_listener(host, port)
-    warn_of_open_door(host, entry)
+    warn_of_open_door(host, entry, process.log_format)
     server = ServerAddress(
         reachable_host(host),
         listener.getsockname()[1],

@@ -125,7 +125,7 @@ def worker(
     name = worker_id or str(address)
     description = _describe(made, name, spec.incarnation, role, engine, process.enable_faults)
     options = WorkerOptions(Identity(secret, description), address, drain_timeout, spec.faults)
-    say = announcer(_log, supervisor_pid)
+    say = announcer(_log, supervisor_pid, process.log_format)
     run_async(lambda: _serve(made, options, plan, lambda at: say(ready_line(description, at, threads))))
     made.engine.close()
     return 0

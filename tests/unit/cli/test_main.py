@@ -211,7 +211,11 @@ BAD_WORDS: list[tuple[str, int, str]] = [
         2,
         'Invalid value "17" for --block-size. Choose from: 16, 32. See atomesh worker --help.',
     ),
-    ("gateway", 78, "nobody would answer: name a worker with --worker, or an engine with --backend"),
+    (
+        "gateway",
+        78,
+        "nobody would answer: name a worker with --worker, more with --workers-file, or",
+    ),
     ("gateway --backend=http://h", 78, "--backend 'http://h': kind is ''; write kind=vllm|sglang|openai"),
     ("gateway --worker=there", 78, "the address is 'there'; write HOST:PORT or unix:PATH"),
     (

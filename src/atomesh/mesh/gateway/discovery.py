@@ -47,13 +47,23 @@ class FileSource:
     def name(self) -> str:
         return f"--workers-file {self.path}"
 
+    def check(self) -> None:
+        """Read it once, as it is. Raises ConfigurationError."""
+        try:
+            _check_size(self.path.stat().st_size)
+            parse_workers(self.path.read_text("utf-8"))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self.name} cannot be used: {error.message}") from None
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ConfigurationError(f"cannot read {self.name}: {why}; write one address a line") from None
+
     async def look(self) -> Sequence[str] | None:
         stat = await asyncio.to_thread(self.path.stat)
         seen = (stat.st_mtime_ns, stat.st_size)
         if seen == self._seen:
             return None
-        if stat.st_size > MAX_FILE_BYTES:
-            raise ConfigurationError(f"it has {stat.st_size} bytes; the limit is {MAX_FILE_BYTES}")
+        _check_size(stat.st_size)
         self._seen = seen
         return parse_workers(await asyncio.to_thread(self.path.read_text, "utf-8"))
 
@@ -73,6 +83,11 @@ class DnsSource:
 
     async def look(self) -> Sequence[str] | None:
         return sorted({str(TcpAddress(host, self.port)) for host in await self.resolve(self.host, self.port)})
+
+
+def _check_size(num_bytes: int) -> None:
+    if num_bytes > MAX_FILE_BYTES:
+        raise ConfigurationError(f"it has {num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
 
 
 def parse_workers(text: str) -> list[str]:
