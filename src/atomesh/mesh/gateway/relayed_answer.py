@@ -50,15 +50,22 @@ class RelayedAnswer:
         self._on_first_bytes = on_first_bytes
         self._frames = PassedFrames()
         self._body = b""
+        self._num_read, self._usage = 0, TextUsage(is_guess=True)  # of so many bytes
         self.has_begun = False
 
     @property
     def usage(self) -> TextUsage:
         """A stream that does not say is taken to have a token in each frame."""
+        num_passed = len(self._body) + self._frames.num_bytes
+        if num_passed != self._num_read:
+            self._num_read, self._usage = num_passed, self._read_usage(num_passed)
+        return self._usage
+
+    def _read_usage(self, num_passed: int) -> TextUsage:
         found = usage_in(self._body or self._frames.tail)
         if found is None:
             return TextUsage(self._frames.num_frames, is_guess=True)
-        return believable(found, len(self._call.body), len(self._body) + self._frames.num_bytes)
+        return believable(found, len(self._call.body), num_passed)
 
     @property
     def finish_reasons(self) -> list[str]:

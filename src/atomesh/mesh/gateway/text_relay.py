@@ -6,7 +6,7 @@ read the body ─▶ whose model? ─▶ a text server's ─▶ its turn ─▶ 
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -95,7 +95,7 @@ class TextRelay:
         meter = RelayMeter(face.metrics.for_model(model), face.clock, call.received_at)
         answer = RelayedAnswer(asked, meter.saw_first_bytes)
         try:
-            async with meter.until_end(), _deadline(timeout_s):
+            async with meter.until_end(), nullcontext() if timeout_s is None else _deadline(timeout_s):
                 await service.relay(request, answer)
         except AtomeshError as error:
             if not answer.has_begun:
@@ -141,7 +141,7 @@ def _note_plan(record: RequestRecord, model: str, request_id: str, fields: Field
 
 
 @asynccontextmanager
-async def _deadline(timeout_s: float | None) -> AsyncIterator[None]:
+async def _deadline(timeout_s: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(timeout_s) as limit:
             yield
