@@ -150,14 +150,17 @@ DEEP = b'{"data":[{"id":"m","x":' + b"[" * 2000
 def test_words_nested_too_deeply_end_no_gateway(tmp_path: Path, kind: str, path: str) -> None:
     async def scenario() -> None:
         good, engine = f"unix:{tmp_path}/good", Engine({path: DEEP})
-        async with serving(PuppetWorker("unified", SECRET), good), engine:
-            async with gateway_server(with_engine(good, engine, kind)) as gateway:
-                await once(lambda: _true(engine.asked))
-                await gateway.until(200)
-                states = await listed(gateway, lambda workers: workers[good]["state"] == "ready")
-                assert states[engine.url]["state"] == "connecting"
-                engine.said = {}
-                await listed(gateway, lambda workers: workers[engine.url]["state"] == "ready")
+        async with (
+            serving(PuppetWorker("unified", SECRET), good),
+            engine,
+            gateway_server(with_engine(good, engine, kind)) as gateway,
+        ):
+            await once(lambda: _true(engine.asked))
+            await gateway.until(200)
+            states = await listed(gateway, lambda workers: workers[good]["state"] == "ready")
+            assert states[engine.url]["state"] == "connecting"
+            engine.said = {}
+            await listed(gateway, lambda workers: workers[engine.url]["state"] == "ready")
 
     run(scenario)
 
@@ -182,13 +185,16 @@ async def _true(value: object) -> object:
 def test_metrics_that_are_no_numbers_are_as_good_as_none(tmp_path: Path, metrics: str) -> None:
     async def scenario() -> None:
         good, engine = f"unix:{tmp_path}/good", Engine({"/metrics": metrics.encode()})
-        async with serving(PuppetWorker("unified", SECRET), good), engine:
-            async with gateway_server(with_engine(good, engine, "vllm")) as gateway:
-                workers = await listed(gateway, lambda workers: workers[engine.url]["state"] == "ready")
-                assert workers[engine.url]["load"]["running"] == 0
-                assert workers[engine.url]["engine"]["kv_tokens"] == 0
-                await once(lambda: _true(engine.asked > 2))
-                assert not gateway.task.done()
+        async with (
+            serving(PuppetWorker("unified", SECRET), good),
+            engine,
+            gateway_server(with_engine(good, engine, "vllm")) as gateway,
+        ):
+            workers = await listed(gateway, lambda workers: workers[engine.url]["state"] == "ready")
+            assert workers[engine.url]["load"]["running"] == 0
+            assert workers[engine.url]["engine"]["kv_tokens"] == 0
+            await once(lambda: _true(engine.asked > 2))
+            assert not gateway.task.done()
 
     run(scenario)
 
@@ -198,11 +204,14 @@ def test_an_engine_whose_sizes_cannot_be_is_refused_and_counted(tmp_path: Path) 
 
     async def scenario() -> None:
         good, engine = f"unix:{tmp_path}/good", Engine(said)
-        async with serving(PuppetWorker("unified", SECRET), good), engine:
-            async with gateway_server(with_engine(good, engine, "vllm")) as gateway:
-                await once(lambda: refusals(gateway))
-                workers = await listed(gateway, lambda workers: workers[good]["state"] == "ready")
-                assert workers[engine.url]["state"] == "connecting"
+        async with (
+            serving(PuppetWorker("unified", SECRET), good),
+            engine,
+            gateway_server(with_engine(good, engine, "vllm")) as gateway,
+        ):
+            await once(lambda: refusals(gateway))
+            workers = await listed(gateway, lambda workers: workers[good]["state"] == "ready")
+            assert workers[engine.url]["state"] == "connecting"
 
     run(scenario)
 
@@ -223,15 +232,14 @@ def test_a_worker_whose_hello_cannot_be_is_refused_and_the_others_serve(
     async def scenario() -> None:
         good, bad = (f"unix:{tmp_path}/{name}" for name in ("good", "bad"))
         ours = PuppetWorker("unified", SECRET)
-        async with serving(theirs, bad), serving(ours, good):
-            async with gateway_server(options(bad, good)) as gateway:
-                await once(lambda: refusals(gateway))
-                await gateway.until(200)
-                body = {"prompt": "x", "max_tokens": 1}
-                asking = asyncio.create_task(gateway.ask("POST", "/v1/completions", body))
-                ours.say(await ours.submitted(), 97, finish="length")
-                assert (await asking).body["choices"][0]["text"] == "a"
-                assert (await listed(gateway, lambda _: True))[bad]["state"] == "connecting"
+        async with serving(theirs, bad), serving(ours, good), gateway_server(options(bad, good)) as gateway:
+            await once(lambda: refusals(gateway))
+            await gateway.until(200)
+            body = {"prompt": "x", "max_tokens": 1}
+            asking = asyncio.create_task(gateway.ask("POST", "/v1/completions", body))
+            ours.say(await ours.submitted(), 97, finish="length")
+            assert (await asking).body["choices"][0]["text"] == "a"
+            assert (await listed(gateway, lambda _: True))[bad]["state"] == "connecting"
 
     run(scenario)
     assert any(f"no worker of ours at unix:{tmp_path}/bad (message, 1" in line for line in caplog.messages)
