@@ -287,6 +287,30 @@ def test_a_worker_that_ends_as_it_was_told_to_is_no_warning(
     assert worker_lines(caplog) == [("INFO", "is ready"), left, ("INFO", "is ready"), left]
 
 
+def test_a_role_that_one_gateway_sets_is_known_to_all(address: str) -> None:
+    async def role(server: Running) -> dict[str, float]:
+        _, body = await server.get("/workers", ADMIN)
+        weights: dict[str, float] = body["workers"][0]["weights"]
+        return weights
+
+    async def scenario() -> None:
+        worker = scripted_worker(scripted_engine(PacedTokens()), address, SECRET)
+        async with worker, running(options(address)) as one, running(options(address)) as other:
+            await one.until_ready()
+            await other.until_ready()
+            for server, weights in (
+                (one, {"prefill": 0.2, "decode": 1.0}),
+                (other, {"prefill": 1.0, "decode": 0.0}),
+                (one, {"prefill": 1.0, "decode": 1.0}),
+            ):
+                assert (await server.post("/workers/scripted-0/role", {"weights": weights}, ADMIN))[0] == 200
+                async with asyncio.timeout(5.0):
+                    while not await role(one) == await role(other) == weights:  # noqa: ASYNC110  as an operator would look
+                        await asyncio.sleep(0.005)
+
+    run(scenario)
+
+
 def worker_lines(logs: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """What is said of the worker by name: how loudly, and what."""
     said = [(record.levelname, *record.getMessage().partition(") ")) for record in logs.records]

@@ -19,11 +19,13 @@ from atomesh.protocol.frames import (
     GatewayMessage,
     Inspect,
     ResetPrefixCache,
+    RoleSet,
     SetFault,
     SetRole,
     StartProfile,
     StopProfile,
     Submit,
+    encode_message,
 )
 from atomesh.protocol.kv_events import RequestKVSnapshot
 from atomesh.protocol.sealed_channel import ChannelError
@@ -170,9 +172,12 @@ class TokenPlaneServer:
                 self._profile(message, connection)
 
     def _set_role(self, weights: RoleWeights) -> None:
-        """Gateways that come later hear of it at their hello."""
+        """Those that come later hear of it at their hello."""
         self._engine_loop.set_role(weights)
         self._worker = msgspec.structs.replace(self._worker, role=nearest_role(weights))
+        told = encode_message(RoleSet(weights))
+        for peer in self._peers:
+            peer.send(told)
 
     def _arm(self, point: str, count: int, argument: float) -> None:
         try:

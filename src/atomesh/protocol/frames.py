@@ -41,6 +41,12 @@ class SetRole(msgspec.Struct, frozen=True, tag="set_role"):
     weights: RoleWeights
 
 
+class RoleSet(msgspec.Struct, frozen=True, tag="role_set"):
+    """Worker → every gateway, also the one that said so: this is my role now. The last word counts."""
+
+    weights: RoleWeights
+
+
 class Inspect(msgspec.Struct, frozen=True, tag="inspect"):
     """Gateway → worker: say who owns every KV block. Answered by Inspected with the same `query_id`."""
 
@@ -121,7 +127,7 @@ GatewayMessage = (
     | StartProfile
     | StopProfile
 )
-WorkerMessage = Hello | StepFrame | Heartbeat | Inspected | KVSnapshot | Profile
+WorkerMessage = Hello | StepFrame | Heartbeat | Inspected | KVSnapshot | Profile | RoleSet
 Message = GatewayMessage | WorkerMessage
 
 _encoder = msgspec.msgpack.Encoder()

@@ -15,6 +15,7 @@ from atomesh.protocol.bounds import (
     Seconds,
     TokenIds,
     Tokens,
+    Weight,
     Words,
 )
 from atomesh.protocol.kv_layout import KVLayout
@@ -51,8 +52,8 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
 class RoleWeights(msgspec.Struct, frozen=True, kw_only=True):
     """How readily placement offers each kind of step to a worker: 0 never, 1 fully. Any can do both."""
 
-    prefill: float = 1.0
-    decode: float = 1.0
+    prefill: Weight = 1.0
+    decode: Weight = 1.0
 
 
 PRESETS: dict[Role, RoleWeights] = {

@@ -19,7 +19,7 @@ from atomesh.protocol.frames import (
 from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs, WireError
 from atomesh.protocol.sampling import SamplingSpec
 from atomesh.protocol.sealed_channel import ChannelError
-from atomesh.protocol.worker import LoadReport, ModelDescription, WorkerDescription
+from atomesh.protocol.worker import LoadReport, ModelDescription, RoleWeights, WorkerDescription
 
 REQUEST = GenerationRequest(
     request_id="r1",
@@ -45,6 +45,7 @@ MODEL = ModelDescription(
 )  # fmt: skip
 WORKER = WorkerDescription(worker_id="w", incarnation="abc", pid=1, role="unified", model=MODEL)
 WORKER_MESSAGES = [Hello(WORKER), StepFrame([DELTA], LoadReport(running=3)), Heartbeat(LoadReport())]
+WORKER_MESSAGES.append(frames.RoleSet(RoleWeights(prefill=0.25, decode=1000.0)))
 GATEWAY_MESSAGES = [Submit(REQUEST), Abort("r1"), frames.ResetPrefixCache()]
 
 
@@ -52,6 +53,14 @@ GATEWAY_MESSAGES = [Submit(REQUEST), Abort("r1"), frames.ResetPrefixCache()]
 def test_messages_arrive_as_they_were_sent(messages):
     decoder = MessageDecoder(WorkerMessage if messages is WORKER_MESSAGES else GatewayMessage)
     assert [decoder.decode(encode_message(message)) for message in messages] == messages
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1000.1, float("nan"), float("inf")])
+def test_a_role_out_of_bounds_is_no_message(weight):
+    for name in ("prefill", "decode"):
+        body = encode_message(frames.RoleSet(RoleWeights(**{name: weight})))
+        with pytest.raises(ChannelError, match="not a message of this plane"):
+            MessageDecoder(WorkerMessage).decode(body)
 
 
 def test_a_side_refuses_messages_that_are_not_for_it():

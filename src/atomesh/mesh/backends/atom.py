@@ -17,6 +17,7 @@ from atomesh.protocol.frames import (
     Abort,
     Inspected,
     ResetPrefixCache,
+    RoleSet,
     SetFault,
     SetRole,
     StartProfile,
@@ -217,6 +218,9 @@ class AtomBackend:
 
     def _heard(self, news: News) -> None:
         now = self._clock.now()
+        if isinstance(news, RoleSet):
+            self._registry.set_weights(self.address, news.weights)
+            return
         if not isinstance(news, KVSnapshot):
             self._is_leaving = news.load.draining
             self._registry.heard(self.address, news.load, now)

@@ -18,6 +18,7 @@ from atomesh.protocol.frames import (
     Inspect,
     Inspected,
     Profile,
+    RoleSet,
     StepFrame,
     StopProfile,
     Submit,
@@ -32,7 +33,7 @@ from atomesh.protocol.token_channel import gateway_channel
 if TYPE_CHECKING:
     from atomesh.protocol.worker import WorkerDescription
 
-News = StepFrame | Heartbeat | KVSnapshot
+News = StepFrame | Heartbeat | KVSnapshot | RoleSet
 
 
 class HungUpError(ConnectionResetError):
@@ -152,7 +153,7 @@ class WorkerConnection(asyncio.Protocol):
             case StepFrame(deltas) if self.hello.done():
                 self._on_news(message)
                 self._sort(deltas)
-            case Heartbeat() | KVSnapshot() if self.hello.done():
+            case Heartbeat() | KVSnapshot() | RoleSet() if self.hello.done():
                 self._on_news(message)
             case Inspected(query_id) | Profile(query_id) if self.hello.done():
                 self._answer(query_id, message)

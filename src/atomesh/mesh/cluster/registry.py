@@ -258,7 +258,9 @@ class WorkerRegistry:
 
     def set_weights(self, address: str, weights: RoleWeights) -> None:
         """From now on, whatever role the worker gives itself at its next hello."""
-        worker = self._workers[address]
+        worker = self._workers.get(address)
+        if worker is None or worker.chosen_weights == weights:
+            return
         worker.chosen_weights = weights
         worker.touch()
         self.tell_change()
