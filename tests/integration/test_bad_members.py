@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from atomesh.errors import ModelFileError
 from atomesh.mesh.backends.context import LocalModel
 from atomesh.mesh.backends.spec import BackendSpec
+from atomesh.mesh.backends.vllm import VllmBackend
 from atomesh.mesh.gateway.app import GatewayOptions
 from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.protocol.generation import Timings
-from atomesh.protocol.worker import ModelDescription
+from atomesh.protocol.registration import PATH
+from atomesh.protocol.worker import LoadReport, ModelDescription
 from atomesh.testing.fake_vllm_server import FakeVllmServer
 from atomesh.testing.gateway_server import GatewayServer, byte_text, gateway_server
 from atomesh.testing.puppet_worker import LAYOUT, PuppetWorker, serving
@@ -276,5 +278,43 @@ def test_an_address_that_could_not_be_looked_up_is_refused_by_its_name(address: 
             assert repr(address.removeprefix("unix:"))[1:-1] in reply.body["error"]["message"]
             assert (await gateway.ask("GET", "/workers", authorization=ADMIN)).body["workers"] == []
             assert not gateway.task.done()
+
+    run(scenario)
+
+
+def test_an_engine_that_brings_up_an_error_of_ours_is_lost_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    look, troubles = VllmBackend.look, [ZeroDivisionError("of ours")]
+
+    async def look_or_fail(backend: VllmBackend) -> LoadReport:
+        if troubles:
+            raise troubles.pop()
+        return await look(backend)
+
+    monkeypatch.setattr(VllmBackend, "look", look_or_fail)
+
+    async def scenario() -> None:
+        good, engine = f"unix:{tmp_path}/good", Engine({})
+        async with (
+            serving(PuppetWorker("unified", SECRET), good),
+            engine,
+            gateway_server(with_engine(good, engine, "vllm")) as gateway,
+        ):
+            await listed(gateway, lambda workers: workers[engine.url]["state"] == "lost")
+            assert (await gateway.ask("GET", "/ready")).status == 200
+            await listed(gateway, lambda workers: workers[engine.url]["state"] == "ready")
+
+    run(scenario)
+    assert [bool(record.exc_info) for record in caplog.records if "is tried again" in record.message] == [
+        True
+    ]
+
+
+def test_a_registration_nested_too_deeply_is_a_bad_request() -> None:
+    async def scenario() -> None:
+        async with gateway_server(options()) as gateway, gateway.http.post(PATH, data=DEEP) as response:
+            assert response.status == 400
+            assert "nested too deeply" in await response.text()
 
     run(scenario)
