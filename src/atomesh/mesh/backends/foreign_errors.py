@@ -8,11 +8,13 @@ import msgspec
 
 from atomesh import errors
 from atomesh.errors import AtomeshError
+from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 
 MAX_WORDS = 500
 LONGEST_RETRY_S = 120
 CONTEXT_WORDS = ("maximum context length", "context length", "max_model_len", "longer than the model's")
 _TOO_BUSY = "the engine takes no more requests now; try again later"
+_anything = msgspec.json.Decoder()
 
 
 class NotServedError(errors.ServiceUnavailableError):
@@ -40,8 +42,8 @@ def to_error_in_stream(error: Mapping[str, Any]) -> AtomeshError:
 def read_json(text: bytes) -> Any:
     """None for what is no JSON, or none that one could read."""
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return decode_json(text, _anything)
+    except UnreadableError:
         return None
 
 

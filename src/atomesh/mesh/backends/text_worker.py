@@ -10,6 +10,7 @@ import msgspec
 
 from atomesh.errors import AtomeshError, EngineError
 from atomesh.mesh.backends.context import BackendContext
+from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 from atomesh.mesh.backends.http_client import HttpClient
 from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.backends.text_servers import TextServer
@@ -35,6 +36,9 @@ class _Model(msgspec.Struct, frozen=True):
 
 class _Models(msgspec.Struct, frozen=True):
     data: list[_Model]
+
+
+_models = msgspec.json.Decoder(_Models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +150,8 @@ class TextWorker:
 
 def _parse(document: bytes) -> list[_Model]:
     try:
-        return msgspec.json.decode(document, type=_Models).data
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return decode_json(document, _models).data
+    except UnreadableError:
         raise EngineError("GET /v1/models gives no list of models; is its URL right?") from None
 
 
