@@ -10,6 +10,7 @@ import pytest
 import atomesh
 from atomesh.cli.access_flags import AccessFlags
 from atomesh.cli.bench import bench
+from atomesh.cli.explain import explain
 from atomesh.cli.flags import EngineFlags, GatewayFlags, ProcessFlags
 from atomesh.cli.gateway import gateway
 from atomesh.cli.publish_flags import PublishFlags
@@ -30,7 +31,9 @@ def words(room: str) -> str:
 
 
 def known_flags() -> set[str]:
-    names = {name for command in (serve, worker, gateway, bench) for name in signature(command).parameters}
+    names = {
+        name for command in (serve, worker, gateway, bench, explain) for name in signature(command).parameters
+    }
     names |= {field.name for kind in FLAGS for field in fields(kind)}
     names |= {f"no_{field.name}" for kind in FLAGS for field in fields(kind) if field.default is True}
     return {name.replace("_", "-") for name in names}
