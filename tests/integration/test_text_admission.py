@@ -327,3 +327,14 @@ def test_counts_go_into_the_models_metrics() -> None:
         assert await metric(gateway, f"vllm:time_to_first_token_seconds_count{label}") == 1
 
     before(test, WHOLE)
+
+
+def test_a_route_that_a_server_lacks_is_a_404_and_no_fault_of_its() -> None:
+    async def test(gateway: GatewayServer, _doubles: list[FakeOpenAIServer]) -> None:
+        for _ in range(6):  # one more than the faults that open a breaker
+            reply = await gateway.ask("POST", "/v1/responses", {"model": "fake-model", "input": "x"})
+            assert (reply.status, reply.body["error"]["type"]) == (404, "not_found")
+            assert "fake-model" in reply.body["error"]["message"]
+        assert [worker["breaker"]["state"] for worker in await workers(gateway)] == ["closed"]
+
+    before(test, refusal(404, "no route /v1/responses"))

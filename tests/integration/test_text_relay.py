@@ -116,7 +116,7 @@ def test_the_clients_key_stays_here_and_ours_goes_there() -> None:
         (refusal(400, "no such thing", param="top_p"), 400, "invalid_request_error"),
         (refusal(422, "no such thing", param="top_p"), 400, "invalid_request_error"),
         (refusal(401, "wrong key sk-123"), 500, "server_error"),
-        (refusal(404, "/srv/models/x is not there"), 503, "service_unavailable_error"),
+        (refusal(404, "/srv/models/x is not there"), 404, "not_found"),
         (refusal(429, "slow down"), 503, "service_unavailable_error"),
         (refusal(500, "Traceback: /srv/app.py"), 500, "server_error"),
         (

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Mapping
 from typing import Literal
 
 from atomesh.clock import Clock
-from atomesh.errors import AtomeshError, EngineError
+from atomesh.errors import AtomeshError, EngineError, NotFoundError
+from atomesh.mesh.backends.foreign_errors import NotServedError
 from atomesh.mesh.backends.request_stream import UnreadAnswerError
 from atomesh.mesh.backends.text_servers import TextServer
 from atomesh.mesh.backends.worker_lost import WorkerLostError
@@ -73,6 +74,11 @@ class TextDispatcher:
         try:
             while not await self._try_once(request, ask, attempts):
                 self.counts["retries"] += 1
+        except NotServedError:
+            raise NotFoundError(
+                f"the server of {self.model[:200]!r} has no such route, or not that model any more; "
+                "/v1/chat/completions and /v1/completions are what most servers have"
+            ) from None
         finally:
             self._decider.ended(account)
 
@@ -102,7 +108,7 @@ class TextDispatcher:
                 await _understood(worker, ask.send_to(server, leg.began))
             leg.succeeded()
             outcome = "ok"
-        except UnreadAnswerError:  # no fault of the server's
+        except (UnreadAnswerError, NotServedError):  # no fault of the server's
             leg.abort()
             raise
         except AtomeshError as error:
