@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import TypeVar
 
 from atomesh.mesh.placement.costs import (
@@ -28,6 +28,7 @@ SETTLED_PREFILLS = 16  # steps with prompt tokens, of which one that hung does n
 DOUBT = 4.0  # a worker may be so many times as fast as it says: what it measured at its start was disturbed
 SOLVE_EVERY = 32  # samples, once there are so many; before that whenever their number has doubled
 _DECODE_ONLY, _WITH_PREFILL = 0, 1
+_SHOWN_BY = (_DECODE_ONLY, _WITH_PREFILL, _WITH_PREFILL, _DECODE_ONLY, _DECODE_ONLY)  # as StepCosts.row
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -40,6 +41,7 @@ class _Worker:
     costs: StepCosts | None = None
     chunk_tokens: int = 0
     num_prefills: int = 0
+    kinds: set[int] = field(default_factory=set)  # of the steps it has made
 
 
 @dataclass(slots=True)
@@ -84,7 +86,9 @@ class CostModel:
         worker = self._worker(incarnation)
         if worker.fit is None:
             worker.fit = LinearFit(self._prior_row(worker), kinds=2)
-        worker.fit.add(features, sample.seconds, _WITH_PREFILL if sample.prefill_tokens else _DECODE_ONLY)
+        kind = _WITH_PREFILL if sample.prefill_tokens else _DECODE_ONLY
+        worker.fit.add(features, sample.seconds, kind)
+        worker.kinds.add(kind)
         worker.chunk_tokens = max(worker.chunk_tokens, sample.prefill_tokens)
         worker.num_prefills += bool(sample.prefill_tokens)
         if worker.num_prefills == SETTLED_PREFILLS:
@@ -144,24 +148,21 @@ class CostModel:
         ratios = [_ratios(costs, prior) for costs, prior in peers if costs and prior]
         if worker.prior is None or not ratios:
             return StepCosts.from_row(_means(one.row for one in measured), chunk_tokens)
-        return StepCosts.from_row(_scaled(own.row, _means(ratios)), chunk_tokens)
+        row = [value * ratio for value, ratio in zip(own.row, _means(ratios), strict=True)]
+        return StepCosts.from_row(row, chunk_tokens)
 
     def _hoped(self, worker: _Worker) -> StepCosts:
         """As expected, but, as far as DOUBT allows, no slower than the fastest of its model.
 
-        That is the fastest of those measured, or of all where nobody is.
+        Of each coefficient that is the fastest of those whose steps show it; by their word, where none do.
         """
         expected, own = self._expected(worker), worker.prior
         if own is None:
             return expected
         peers = [one for one in self._workers.values() if one.model == worker.model]
-        rows = [one.costs.row for one in peers if one.costs] or [one.prior.row for one in peers if one.prior]
-        ratios = [_ratios(one.costs, one.prior) for one in peers if one.costs and one.prior]
-        word = _scaled(own.row, _least(ratios)) if ratios else expected.row
-        columns = zip(expected.row, _least(rows), word, strict=True)
-        return StepCosts.from_row(
-            [min(value, max(best, least / DOUBT)) for value, best, least in columns], expected.chunk_tokens
-        )
+        columns = enumerate(zip(expected.row, own.row, strict=True))
+        row = [_hope(place, value, word, peers) for place, (value, word) in columns]
+        return StepCosts.from_row(row, expected.chunk_tokens)
 
     def _prior_row(self, worker: _Worker) -> tuple[float, ...]:
         """As expected, but nothing is free: what others' steps did not show, this one's may."""
@@ -174,8 +175,22 @@ def _ratios(costs: StepCosts, prior: StepCosts) -> tuple[float, ...]:
     return tuple(measured / value for measured, value in zip(costs.row, prior.row, strict=True))
 
 
-def _scaled(row: Iterable[float], ratios: Iterable[float]) -> list[float]:
-    return [value * ratio for value, ratio in zip(row, ratios, strict=True)]
+def _hope(place: int, expected: float, word: float, peers: Iterable[_Worker]) -> float:
+    """Of the coefficient at that place, of a worker that has a `word` of its own."""
+    best = ratio = inf
+    least_word = word
+    for one in peers:
+        if one.prior is not None:
+            least_word = min(least_word, one.prior.row[place])
+        if one.costs is None or _SHOWN_BY[place] not in one.kinds:
+            continue
+        best = min(best, one.costs.row[place])
+        if one.prior is not None:
+            ratio = min(ratio, one.costs.row[place] / one.prior.row[place])
+    if best == inf:
+        best = expected * least_word / word
+    surest = (expected if ratio == inf else word * ratio) / DOUBT
+    return min(expected, max(best, surest))
 
 
 def _makes_sense(seconds: float, features: Iterable[float]) -> bool:
@@ -203,7 +218,3 @@ def _mean_link(measured: list[LinkCosts]) -> LinkCosts:
 def _means(rows: Iterable[tuple[float, ...]]) -> list[float]:
     columns = list(zip(*rows, strict=True))
     return [sum(column) / len(column) for column in columns]
-
-
-def _least(rows: Iterable[tuple[float, ...]]) -> list[float]:
-    return [min(column) for column in zip(*rows, strict=True)]

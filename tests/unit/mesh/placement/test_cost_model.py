@@ -166,15 +166,22 @@ def test_a_worker_never_tried_is_hoped_to_be_as_fast_as_the_fastest_if_its_word_
     assert model.view().step("new").row == pytest.approx([hoped * value for value in fastest])
 
 
-def test_hope_goes_by_the_least_of_what_others_were_off() -> None:
-    """A prefill worker shows nothing of decode: what it makes of its word there is no measurement."""
-    model = CostModel()
-    for name, bounds in (("prefill", BOUNDS), ("decode", BOUNDS), ("new", slowed(3.0))):
-        model.introduce(name, "m", bounds=bounds)
-    as_bound = StepCosts(*AS_BOUND)
-    model.observe_step("prefill", StepSample(20 * as_bound.prefill_s(512, 0), 512, 512**2, 0, 0))
-    model.observe_step("decode", StepSample(as_bound.decode_s(900, 3), 0, 0, 900, 3))
-    assert model.view().step("new").row == pytest.approx(AS_BOUND)
+def test_hope_goes_by_those_whose_steps_show_what_it_is_about() -> None:
+    """A prefill worker shows nothing of decode: what its fit says of that is no measurement, slow or fast."""
+    for times in (20.0, 0.1):
+        model = CostModel()
+        for name, bounds in (("prefill", BOUNDS), ("decode", BOUNDS), ("new", slowed(3.0))):
+            model.introduce(name, "m", bounds=bounds)
+        as_bound = StepCosts(*AS_BOUND)
+        model.observe_step("prefill", StepSample(times * as_bound.prefill_s(512, 0), 512, 512**2, 0, 0))
+        before = model.view()
+        prefill = before.step("prefill").row
+        assert before.step("new").row == pytest.approx(prefill)
+        model.observe_step("decode", StepSample(as_bound.decode_s(900, 3), 0, 0, 900, 3))
+        hoped, decode = model.view().step("new").row, model.view().step("decode").row
+        assert decode == pytest.approx(AS_BOUND)
+        assert hoped[1:3] == pytest.approx(prefill[1:3])
+        assert (hoped[0], *hoped[3:]) == pytest.approx((decode[0], *decode[3:]))
 
 
 def test_hope_ends_with_the_first_step() -> None:
