@@ -435,7 +435,7 @@ def test_the_way_and_the_times_are_told_in_headers_chunks_and_metrics(tmp_path: 
         load = LoadReport(
             total_blocks=64, free_blocks=50, cached_blocks=5, reserved_blocks=4, quarantined_blocks=2
         )
-        d.load = replace(load, kv_transfers={"committed": 3}, kv_refusals={"full": 1})
+        d.load = replace(load, kv_transfers={"received_committed": 3}, kv_refusals={"ticket_peer": 1})
         async with mesh(tmp_path, p, d) as made:
             headers = {"x-explain": "1"}
             body = {**BODY, "stream": True}
@@ -459,8 +459,8 @@ def test_the_way_and_the_times_are_told_in_headers_chunks_and_metrics(tmp_path: 
             metrics = (await made.ask("GET", "/metrics", None, {}))[1]
         for line in (
             'atomesh_requests_served_total{engine="0",model_name="scripted",path="recomputed"} 1.0',
-            'atomesh_kv_transfers_total{model_name="scripted",outcome="committed"} 3.0',
-            'atomesh_kv_refusals_total{model_name="scripted",reason="full"} 1.0',
+            'atomesh_kv_transfers_total{model_name="scripted",outcome="received_committed"} 3.0',
+            'atomesh_kv_refusals_total{model_name="scripted",reason="ticket_peer"} 1.0',
             'atomesh_kv_blocks{model_name="scripted",state="reserved",worker="decode-0"} 4.0',
             'atomesh_kv_blocks{model_name="scripted",state="quarantined",worker="decode-0"} 2.0',
             'atomesh_workers{state="ready"} 2.0',
