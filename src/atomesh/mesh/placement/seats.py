@@ -80,8 +80,11 @@ def _kept(promised: int, step: StepCosts, worker: WorkerSnapshot, block_size: in
     """Tokens of promised blocks that are in the prefix cache when the prompt is looked up there.
 
     That is before the step that begins it, the first that those queued before it leave room in. What others
-    compute in this step, or have fetched, is not there yet, and is computed, or fetched, a second time.
+    compute in this step, or have fetched, is not there yet, and is computed, or fetched, a second time. Where
+    every prompt has been answered, all of it is there and has only not been told.
     """
+    if not worker.prefill_tokens:
+        return promised * block_size
     at_work = min(worker.prefill_tokens - worker.unbegun_tokens, step.chunk_tokens)
     later = worker.prefill_tokens - at_work
     computed = at_work + later - later % step.chunk_tokens

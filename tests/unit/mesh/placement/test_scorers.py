@@ -188,7 +188,8 @@ def test_what_a_worker_has_only_been_sent_cannot_be_fetched_yet() -> None:
 @pytest.mark.parametrize(
     ("queued", "unbegun", "ready"),
     [
-        (0, 0, 16),  # on its way from elsewhere: nobody computes it
+        (0, 0, 80),  # whoever it was promised for has been answered
+        (1, 0, 16),  # on its way from elsewhere: nobody computes it
         (40, 0, 48),  # two of the four blocks are full when this step ends
         (50, 0, 64),
         (70, 0, 64),  # 50 of them in this step; the next has room for us beside the other 20
