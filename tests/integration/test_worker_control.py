@@ -11,6 +11,7 @@ from atomesh.protocol.address import parse_address
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.frames import (
     GatewayMessage,
+    Heartbeat,
     Hello,
     Inspect,
     Inspected,
@@ -156,6 +157,22 @@ def test_elsewhere_a_fault_changes_nothing(tmp_path: Path) -> None:
         await gateway.greet()
         gateway.say(SetFault("step_delay", 2, 0.5))
         assert (await gateway.inspect()).total == NUM_BLOCKS
+        gateway.leave()
+
+    run_with_worker(tmp_path, scenario)
+
+
+def test_whoever_asks_without_pause_still_hears_that_the_worker_lives(tmp_path: Path) -> None:
+    async def scenario(connect: Connect) -> None:
+        gateway = await connect()
+        await gateway.greet()
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                gateway.say(Inspect(1))
+                while not isinstance(heard := await gateway.hear(), Inspected | Heartbeat):
+                    pass
+                if isinstance(heard, Heartbeat):
+                    break
         gateway.leave()
 
     run_with_worker(tmp_path, scenario)

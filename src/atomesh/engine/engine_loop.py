@@ -241,7 +241,7 @@ class EngineLoop:
     def _follow(self, outlet: Outlet) -> None:
         self._tell([])  # so that the snapshot is of the state after what everyone has heard
         for part in self._engine.kv_snapshot():
-            outlet.send(encode_message(part))
+            outlet.send(encode_message(part), is_news=False)
         self._followers.add(outlet)
 
     def _drop(self, outlet: Outlet) -> None:
@@ -256,10 +256,11 @@ class EngineLoop:
 
     def _inspect(self, outlet: Outlet, query_id: int) -> None:
         books = self._engine.take_stock()
-        outlet.send(encode_message(Inspected(query_id, books.total, books.states, books.owners)))
+        stock = Inspected(query_id, books.total, books.states, books.owners)
+        outlet.send(encode_message(stock), is_news=False)
 
     def _stop_trace(self, outlet: Outlet, query_id: int) -> None:
-        outlet.send(encode_message(Profile(query_id, self._engine.recorder.stop())))
+        outlet.send(encode_message(Profile(query_id, self._engine.recorder.stop())), is_news=False)
 
     def _drain(self) -> None:
         self._is_draining = True

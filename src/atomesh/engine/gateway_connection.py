@@ -38,7 +38,7 @@ class GatewayConnection:
         self._unsent = bytearray()
         self._is_open = True
         self._channel = worker_channel(secret, secrets.token_bytes(NONCE_BYTES))
-        self.last_sent = clock.now()
+        self.last_news = clock.now()
 
     @property
     def has_unsent(self) -> bool:
@@ -71,9 +71,10 @@ class GatewayConnection:
         data = await self._loop.sock_recv(self._sock, RECEIVE_BYTES)
         return self._channel.receive(data) if data else None
 
-    def send(self, body: bytes) -> None:
-        """An encoded message, to a gateway that has proved itself."""
-        self.last_sent = self._clock.now()
+    def send(self, body: bytes, *, is_news: bool = True) -> None:
+        """An encoded message, to a gateway that has proved itself; as `live_requests.Outlet` has it."""
+        if is_news:
+            self.last_news = self._clock.now()
         with self._lock:
             if self._is_open:  # sealed in the order that it is written in
                 self._put(self._channel.seal(body))

@@ -14,9 +14,10 @@ MAX_ENDED_LEGS = 4096
 
 class Outlet(Protocol):
     """Where one gateway's messages go, encoded. `send` never blocks, never raises, and may be called from any
-    thread."""
+    thread. Without `is_news` the message says nothing of the engine's load, and the gateway still waits for
+    word of it."""
 
-    def send(self, body: bytes) -> None: ...
+    def send(self, body: bytes, *, is_news: bool = True) -> None: ...
 
 
 @dataclass(slots=True)

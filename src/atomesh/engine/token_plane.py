@@ -86,7 +86,7 @@ class TokenPlaneServer:
                 continue
             quiet_since = self._clock.now() - HEARTBEAT_S
             for peer in self._peers:
-                if peer.last_sent <= quiet_since:
+                if peer.last_news <= quiet_since:
                     peer.send(self._engine_loop.heartbeat())
 
     def beat_once(self) -> None:
@@ -177,7 +177,7 @@ class TokenPlaneServer:
         self._worker = msgspec.structs.replace(self._worker, role=nearest_role(weights))
         told = encode_message(RoleSet(weights))
         for peer in self._peers:
-            peer.send(told)
+            peer.send(told, is_news=False)
 
     def _arm(self, point: str, count: int, argument: float) -> None:
         try:

@@ -43,7 +43,7 @@ class Mailbox:
         self.inspected: dict[int, Inspected] = {}
         self.transfers: list[TransferSample] = []
 
-    def send(self, body: bytes) -> None:
+    def send(self, body: bytes, *, is_news: bool = True) -> None:
         with self._news:
             self._keep(self._decoder.decode(body))
             self._news.notify_all()

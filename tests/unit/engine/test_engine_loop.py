@@ -100,7 +100,7 @@ class Inbox:
         self._messages: list[WorkerMessage] = []
         self._news = threading.Semaphore(0)
 
-    def send(self, body: bytes) -> None:
+    def send(self, body: bytes, *, is_news: bool = True) -> None:
         self._messages.append(self._decoder.decode(body))
         self._news.release()
 

@@ -9,7 +9,7 @@ from atomesh.protocol.ticket import Ticket
 
 
 class Gateway:
-    def send(self, body: bytes) -> None: ...
+    def send(self, body: bytes, *, is_news: bool = True) -> None: ...
 
 
 def prefill_leg() -> PrefillLeg:
