@@ -32,7 +32,7 @@ ROUTES = [
         ("GET", "/workers", "/workers"),
         ("PUT", "/workers", "/workers"),
         ("DELETE", "/workers/10.0.0.1:8100", "/workers/{id}"),
-        ("DELETE", "/workers/unix:/tmp/w/role", "/workers/{id}"),
+        ("DELETE", "/workers/unix:/run/a.sock/role", "/workers/{id}"),
         ("POST", "/workers/decode-0/role", "/workers/{id}/role"),
         ("GET", "/workers/decode-0", "/workers/{id}"),
         ("GET", "/explain/chatcmpl-1", "/explain/{id}"),
