@@ -4,7 +4,6 @@ All in one process and one run, the contestants taking turns. `python benchmarks
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import torch
 from engine_contestants import AtomeshEngine, Contestant, Prompts, Transformers
 from engine_report import OURS, DecodeSpeed, Limits, ModelCost, PrefillSpeed, Report, Setting, StepAnatomy
 from machine import describe_machine, matrix_rate, read_bandwidth
-from results_page import write_section
+from results_page import publish
 from revision import commit
 
 from atomesh.engine.options import EngineOptions
@@ -54,9 +53,7 @@ def main() -> None:
         rounds.limits.append(measure_limits(dtype, options))
         measure_round(rounds, ours, contestants[:: -1 if index % 2 else 1], options)
     report = summarise(rounds, checkpoint, ours, options)
-    if options.write is not None:
-        write_section(options.write, OWNER, report.as_markdown())
-    print(json.dumps(report.as_json(), indent=2) if options.json else report.as_markdown())
+    publish(options, OWNER, report.as_markdown(), report.as_json())
 
 
 def measure_round(

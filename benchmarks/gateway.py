@@ -36,7 +36,7 @@ from gateway_report import DIRECT, OURS, GatewayFound, LevelFound, Report, Setti
 from gateway_text import TextSide, body_of, chats
 from machine import describe_machine
 from mock_dialect import MODEL
-from results_page import write_section
+from results_page import publish
 from revision import commit
 
 from atomesh.cli import environment
@@ -93,9 +93,7 @@ def main() -> None:
         report = measure(options)
     except (AtomeshError, RuntimeError, ValueError) as error:
         sys.exit(f"{OWNER}: {error}")
-    if options.write is not None:
-        write_section(options.write, OWNER, report.as_markdown())
-    print(json.dumps(report.as_json(), indent=2) if options.json else report.as_markdown())
+    publish(options, OWNER, report.as_markdown(), report.as_json())
 
 
 def measure(options: argparse.Namespace) -> Report:

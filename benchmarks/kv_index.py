@@ -5,7 +5,6 @@ The peer is the plain way: a set of hashes for each worker, asked one after the 
 
 import argparse
 import gc
-import json
 import random
 import resource
 import sys
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from machine import Machine, describe_machine
-from results_page import table, write_section
+from results_page import publish, table
 from revision import commit
 
 from atomesh.mesh.kv_index.index import KVIndex
@@ -92,9 +91,7 @@ class SetPerWorker:
 def main() -> None:
     options = parse_options()
     report = measure(options)
-    if options.write is not None:
-        write_section(options.write, OWNER, report.as_markdown())
-    print(json.dumps(asdict(report), indent=2) if options.json else report.as_markdown())
+    publish(options, OWNER, report.as_markdown(), asdict(report))
     if not report.is_in_time:
         sys.exit(f"a look-up's p99 is over {LIMIT_S * 1e6:.0f} µs")
 

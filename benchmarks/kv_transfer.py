@@ -6,7 +6,6 @@ and with everything pushed at the end. `python benchmarks/kv_transfer.py --help`
 
 import argparse
 import ctypes
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import numpy as np
 from kv_transfer_peer import ReceiverProcess, Sender, pin, scattered, touched_pool
 from kv_transfer_report import MEMCPY, AddedDelay, Report, TransferSpeed
 from machine import describe_machine
-from results_page import write_section
+from results_page import publish
 from revision import commit
 
 from atomesh.cli.core_shares import usable_cores
@@ -46,9 +45,7 @@ def main() -> None:
             sender.transport.close()
         receiver.close()
     report = Report(machine, commit(), options.block_bytes, options.rounds, speeds, delays)
-    if options.write is not None:
-        write_section(options.write, OWNER, report.as_markdown())
-    print(json.dumps(report.as_json(), indent=2) if options.json else report.as_markdown())
+    publish(options, OWNER, report.as_markdown(), report.as_json())
 
 
 def measure_speed(

@@ -6,7 +6,6 @@ The cost of a step is a formula, so the figures do not depend on this machine. `
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from placement_report import Report, Setting
 from placement_runs import Runs, note
 from placement_traffic import TRACE, TraceTraffic
-from results_page import write_section
+from results_page import publish
 from revision import commit
 
 from atomesh.bench.trace import MOONCAKE_BLOCK_TOKENS
@@ -55,9 +54,7 @@ def main() -> None:
         runs = Runs(traffic, setting.fleet, options.seeds, options.resolution, executor)
         report = measure(runs, setting, options)
     note(f"{time.perf_counter() - started:.0f} s in all")
-    if options.write is not None:
-        write_section(options.write, OWNER, report.as_markdown())
-    print(json.dumps(report.as_json(), indent=2) if options.json else report.as_markdown())
+    publish(options, OWNER, report.as_markdown(), report.as_json())
 
 
 def fleet_of(options: argparse.Namespace) -> FleetSettings:

@@ -6,7 +6,6 @@ there already; benchmarks/kv_index.py measures those.
 
 import argparse
 import gc
-import json
 import random
 import sys
 import time
@@ -14,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from machine import Machine, describe_machine
-from results_page import table, write_section
+from results_page import publish, table
 from revision import commit
 
 from atomesh.mesh.kv_index.matches import MatchedBlocks
@@ -73,9 +72,7 @@ class Report:
 def main() -> None:
     options = parse_options()
     report = measure(options)
-    if options.write is not None:
-        write_section(options.write, OWNER, report.as_markdown())
-    print(json.dumps(asdict(report), indent=2) if options.json else report.as_markdown())
+    publish(options, OWNER, report.as_markdown(), asdict(report))
     if report.too_slow:
         sys.exit(f"a decision's p99 is over {LIMIT_S * 1e6:,.0f} µs")
 

@@ -6,7 +6,6 @@ benchmarks/placement_live.py --help`
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 from live_fleet import run_live
 from machine import describe_machine
 from placement_traffic import TRACE, TraceTraffic
-from results_page import table, write_section
+from results_page import publish, table
 from revision import commit
 
 from atomesh.errors import AtomeshError
@@ -79,9 +78,7 @@ def main() -> None:
     found = [measure(policy, fleet, workload) for policy in options.policies]
     print(f"{time.perf_counter() - started:.0f} s in all", file=sys.stderr)
     text = as_markdown(found, fleet, workload, options)
-    if options.write is not None:
-        write_section(options.write, OWNER, text)
-    print(json.dumps(as_json(found), indent=2) if options.json else text)
+    publish(options, OWNER, text, as_json(found))
 
 
 def fleet_of(options: argparse.Namespace, scale: Scale) -> FleetSettings:

@@ -6,7 +6,6 @@ benchmarks/placement_robustness.py --help`
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from typing import Any
 from paired import Ratio, paired_ratio
 from placement_runs import Runs, note
 from placement_traffic import TRACE, SyntheticTraffic, TraceTraffic, Traffic
-from results_page import table, write_section
+from results_page import publish, table
 from revision import commit
 
 from atomesh.errors import AtomeshError
@@ -95,9 +94,7 @@ def main() -> None:
             sys.exit(f"{OWNER}: {error}")
     note(f"{time.perf_counter() - started:.0f} s in all")
     text = as_markdown(tuned, judged, options)
-    if options.write is not None:
-        write_section(options.write, OWNER, text)
-    print(json.dumps(as_json(tuned, judged), indent=2) if options.json else text)
+    publish(options, OWNER, text, as_json(tuned, judged))
     if any(one.lead(policy).verdict == "behind" for one in judged for policy in RIVALS):
         sys.exit(1)
 

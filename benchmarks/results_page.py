@@ -1,7 +1,10 @@
 """docs/results.md: each benchmark owns one section of it and replaces that alone."""
 
+import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -23,3 +26,10 @@ def write_section(page: Path, owner: str, text: str) -> None:
     new = before + section + after if found else f"{old.rstrip()}\n\n{section}"
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(new)
+
+
+def publish(options: argparse.Namespace, owner: str, text: str, document: Any) -> None:
+    """To where the options say: `text` into the page `--write`, and `document` to stdout with --json."""
+    if options.write is not None:
+        write_section(options.write, owner, text)
+    print(json.dumps(document, indent=2) if options.json else text)

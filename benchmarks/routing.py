@@ -22,7 +22,7 @@ from gateway_report import OURS
 from gateway_text import TextSide, body_of
 from machine import describe_machine
 from mock_dialect import MODEL
-from results_page import write_section
+from results_page import publish
 from revision import commit
 from routing_engine import EngineFigures, shared_hit_rate
 from routing_load import ArrivalPlan
@@ -77,9 +77,7 @@ def main() -> None:
         report = measure(options)
     except (AtomeshError, RuntimeError, ValueError) as error:
         sys.exit(f"{OWNER}: {error}")
-    if options.write is not None:
-        write_section(options.write, OWNER, report.as_markdown())
-    print(json.dumps(report.as_json(), indent=2) if options.json else report.as_markdown())
+    publish(options, OWNER, report.as_markdown(), report.as_json())
 
 
 def measure(options: argparse.Namespace) -> Report:

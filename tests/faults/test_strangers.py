@@ -268,6 +268,8 @@ def test_messages_about_nothing_change_nothing(
     answers = [member.answer()]
     while not isinstance(answers[-1], Grant):
         answers.append(member.answer())
+    assert answers[-1].ticket_id == good.ticket_id
+    assert all(isinstance(answer, Refuse) for answer in answers[:-1])
 
 
 def test_another_layout_is_refused_with_its_field(

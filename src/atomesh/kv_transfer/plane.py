@@ -11,26 +11,10 @@ from atomesh.kv_transfer.pool_memory import PoolMemory
 from atomesh.kv_transfer.timers import Timers
 from atomesh.kv_transfer.transport import TransportEvent
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
+from atomesh.protocol.kv_outcomes import PLANE_REFUSALS
 from atomesh.sparse_log import SparseLog
 
 log = logging.getLogger(__name__)
-
-# What is counted when it is refused: by a stranger before the hello, or by a peer after it.
-REFUSALS = (
-    "greeting",
-    "secret",
-    "mac",
-    "size",
-    "message",
-    "layout",
-    "memory",
-    "timeout",
-    "crowd",
-    "grant",
-    "block",
-    "checksum",
-    "flood",
-)
 
 
 @dataclass(slots=True)
@@ -44,7 +28,7 @@ class Plane:
     grants: Grants = field(default_factory=Grants)
     timers: Timers = field(default_factory=Timers)
     events: deque[TransportEvent] = field(default_factory=deque)
-    refusals: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(REFUSALS, 0)))
+    refusals: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(PLANE_REFUSALS, 0)))
     has_news: bool = False
     sparse_log: SparseLog = field(init=False)
 
@@ -56,7 +40,7 @@ class Plane:
         self.has_news = True
 
     def count_refusal(self, reason: str) -> None:
-        """One of REFUSALS; that is news too, though nothing is to be polled."""
+        """One of PLANE_REFUSALS; that is news too, though nothing is to be polled."""
         self.refusals[reason] += 1
         self.has_news = True
         left_out = self.sparse_log.admit()

@@ -66,7 +66,7 @@ class SocketTransport:
 
     @property
     def refusals(self) -> Counter[str]:
-        """How often what was refused, by `plane.REFUSALS`."""
+        """How often what was refused, by `kv_outcomes.PLANE_REFUSALS`."""
         return Counter(dict(self._plane.refusals))
 
     def send(self, peer: str, message: HandoffMessage) -> None:

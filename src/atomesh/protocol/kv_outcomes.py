@@ -5,6 +5,22 @@ from typing import get_args
 from atomesh.protocol.kv_handoff import Refusal
 
 OTHER = "other"
+# Of connections on the KV plane: by a stranger before the hello, or by a peer after it.
+PLANE_REFUSALS = (
+    "greeting",
+    "secret",
+    "mac",
+    "size",
+    "message",
+    "layout",
+    "memory",
+    "timeout",
+    "crowd",
+    "grant",
+    "block",
+    "checksum",
+    "flood",
+)
 _REFUSED = tuple(f"refused_{reason}" for reason in get_args(Refusal))
 _ENDS = {
     "sent": ("committed", "not_needed", "aborted", "withdrawn", "push_failed", "expired", "malformed"),
@@ -39,19 +55,6 @@ REFUSALS = frozenset(
         "commit_unknown",
         "grant_unasked",
         "grant_malformed",
-        # of connections on the KV plane
-        "greeting",
-        "secret",
-        "mac",
-        "size",
-        "message",
-        "layout",
-        "memory",
-        "timeout",
-        "crowd",
-        "grant",
-        "block",
-        "checksum",
-        "flood",
+        *PLANE_REFUSALS,
     )
 )

@@ -4,10 +4,11 @@ import ast
 from pathlib import Path
 
 import atomesh.engine.core.remote_kv
-from atomesh.kv_transfer.plane import REFUSALS as OF_CONNECTIONS
-from atomesh.protocol.kv_outcomes import REFUSALS, TRANSFERS
+import atomesh.kv_transfer.plane
+from atomesh.protocol.kv_outcomes import PLANE_REFUSALS, REFUSALS, TRANSFERS
 
 ROOM = Path(atomesh.engine.core.remote_kv.__file__).parent
+PLANE = Path(atomesh.kv_transfer.plane.__file__).parent
 SIDES = {"sender": "sent", "receiver": "received", "fetcher": "fetched", "lender": "lent"}
 ENDING = ("_end", "_withdraw", "_revoke", "_close")
 OF_TICKETS = ("ticket_", "reserve_", "fetch_", "commit_", "grant_")
@@ -45,4 +46,16 @@ def test_every_refusal_has_its_word() -> None:
     counted = {word for word in said if word.isidentifier()} - {"ticket_id"}
     assert len(counted) > 10
     assert counted <= REFUSALS
-    assert set(OF_CONNECTIONS) <= REFUSALS
+
+
+def test_every_refusal_on_the_kv_plane_has_its_word() -> None:
+    said = {
+        node.args[0].value
+        for module in PLANE.glob("*.py")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) in ("count_refusal", "ChannelError")
+    }
+    assert len(said) >= 5
+    assert said <= set(PLANE_REFUSALS)
+    assert set(PLANE_REFUSALS) <= REFUSALS

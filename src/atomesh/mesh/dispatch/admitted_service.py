@@ -6,10 +6,9 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from atomesh.clock import Clock
-from atomesh.errors import AuthenticationError
 from atomesh.frontend.token_service import TokenService
 from atomesh.mesh.dispatch.admission import AdmissionGate
-from atomesh.mesh.dispatch.visit import Caller, Visit
+from atomesh.mesh.dispatch.visit import Caller, visiting
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
 
@@ -41,17 +40,12 @@ class AdmittedService:
         return self._inner.loads()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
-        if self._caller is None:
-            raise AuthenticationError("no API key was given; send it as `Authorization: Bearer KEY`")
-        visit = Visit(self._caller, request, self._gate, self._clock)
-        visit.enter()
-        try:
-            visit.begin(await self._gate.turn(visit.entry))
-            async with aclosing(self._inner.generate(visit.request)) as steps:
-                async for deltas in steps:
-                    yield visit.see(deltas)
-        finally:
-            visit.leave()
+        async with (
+            visiting(self._caller, request, self._gate, self._clock) as visit,
+            aclosing(self._inner.generate(visit.request)) as steps,
+        ):
+            async for deltas in steps:
+                yield visit.see(deltas)
 
 
 CHARGED_STEPS = 8  # at once: nobody's share changes sooner than that

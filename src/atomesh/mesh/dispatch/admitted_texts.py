@@ -6,11 +6,11 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from atomesh.clock import Clock
-from atomesh.errors import AuthenticationError, InvalidRequestError
+from atomesh.errors import InvalidRequestError
 from atomesh.mesh.dispatch.admission import AdmissionGate
 from atomesh.mesh.dispatch.text_ask import TextAsk
 from atomesh.mesh.dispatch.text_dispatcher import TextDispatcher
-from atomesh.mesh.dispatch.visit import Caller, Visit
+from atomesh.mesh.dispatch.visit import Caller, visiting
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
 
@@ -49,19 +49,12 @@ class AdmittedTexts:
 
     async def relay(self, request: GenerationRequest, ask: TextAsk) -> None:
         """As TextDispatcher.relay, on the caller's account: by a guess, then by what the answer says."""
-        if self._caller is None:
-            raise AuthenticationError("no API key was given; send it as `Authorization: Bearer KEY`")
-        visit = Visit(self._caller, request, self._gate, self._clock)
-        visit.enter()
-        try:
-            visit.begin(await self._gate.turn(visit.entry))
+        async with visiting(self._caller, request, self._gate, self._clock) as visit:
             try:
                 await self._inner.relay(visit.request, ask)
             finally:
                 usage = ask.usage
                 visit.settle(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
-        finally:
-            visit.leave()
 
 
 def _refuse() -> NoReturn:

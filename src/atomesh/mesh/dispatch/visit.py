@@ -1,10 +1,13 @@
 """One request's time between the door and the end of its answer, and what is charged for it."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from atomesh.clock import Clock
+from atomesh.errors import AuthenticationError
 from atomesh.mesh.admission.cost import CostMeter
 from atomesh.mesh.admission.fair_queue import Waiting
 from atomesh.mesh.admission.rate_limits import RateLimits
@@ -103,3 +106,19 @@ class Visit:
             return delta
         queue_s = delta.timings.queue_s + self._waited_s
         return replace(delta, timings=replace(delta.timings, queue_s=queue_s))
+
+
+@asynccontextmanager
+async def visiting(
+    caller: Caller | None, request: GenerationRequest, gate: AdmissionGate, clock: Clock
+) -> AsyncIterator[Visit]:
+    """Inside, it is the request's turn. Raises what keeps it out: AuthenticationError without a `caller`."""
+    if caller is None:
+        raise AuthenticationError("no API key was given; send it as `Authorization: Bearer KEY`")
+    visit = Visit(caller, request, gate, clock)
+    visit.enter()
+    try:
+        visit.begin(await gate.turn(visit.entry))
+        yield visit
+    finally:
+        visit.leave()
