@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 import uvloop
 from gateway_mock_plane import serve_token_plane
+from mock_connection import RequestConnection
 from mock_dialect import RENDER, Asked, Dialect, asked_decoder, probed, rendered
-from mock_http import STREAM_HEAD, RequestReader, whole_answer
+from mock_http import STREAM_HEAD, MockRequest, whole_answer
 
 
 class MockPlan(msgspec.Struct, frozen=True):
@@ -86,41 +87,31 @@ class HttpAnswer:
         return not is_last
 
 
-class HttpEngine(asyncio.Protocol):
+class HttpEngine(RequestConnection):
     """One connection."""
 
     def __init__(self, steps: Steps, dialects: dict[tuple[bool, bool], Dialect], started_at: float) -> None:
+        super().__init__()
         self._steps, self._dialects, self._started_at = steps, dialects, started_at
-        self._reader = RequestReader()
-        self._transport: asyncio.Transport
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            requests = self._reader.feed(data)
-        except ValueError:  # a probe for another protocol, as gRPC
-            self._transport.close()
-            return
-        for request in requests:
-            if request.method == "POST":
-                self._work(request.path, request.body)
-            elif (found := probed(request.path, self._started_at)) is not None:
-                self._transport.write(whole_answer(*found))
-            else:
-                self._transport.write(whole_answer(b"{}", status=404))
+    def heed(self, request: MockRequest) -> None:
+        if request.method == "POST":
+            self._work(request.path, request.body)
+        elif (found := probed(request.path, self._started_at)) is not None:
+            self.transport.write(whole_answer(*found))
+        else:
+            self.transport.write(whole_answer(b"{}", status=404))
 
     def _work(self, path: str, body: bytes) -> None:
         if path.endswith(RENDER):
-            self._transport.write(whole_answer(rendered(body)))
+            self.transport.write(whole_answer(rendered(body)))
             return
         asked = asked_decoder.decode(body)
         dialect = self._dialects[path == "/v1/chat/completions", asked.return_token_ids]
         if asked.stream:
-            self._steps.begin(HttpAnswer(asked, dialect, self._transport))
+            self._steps.begin(HttpAnswer(asked, dialect, self.transport))
         else:
-            self._transport.write(whole_answer(dialect.whole(asked, cached=0, prompt=0)))
+            self.transport.write(whole_answer(dialect.whole(asked, cached=0, prompt=0)))
 
 
 async def serve(plan: MockPlan) -> None:

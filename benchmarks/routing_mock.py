@@ -10,13 +10,13 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import uvloop
 from gateway_text import TextSide
+from mock_connection import RequestConnection
 from mock_dialect import RENDER, Asked, Dialect, EngineState, asked_decoder, probed, rendered_ids
-from mock_http import STREAM_HEAD, MockRequest, RequestReader, whole_answer
+from mock_http import STREAM_HEAD, MockRequest, whole_answer
 from routing_engine import Change, EngineFigures, Job, SimulatedEngine
 
 from atomesh.engine.foreign_events import ForeignWords
@@ -150,37 +150,24 @@ class HttpAnswer:
         self._transport.write(STREAM_HEAD + self._dialect.token(0, is_last=True) + end)
 
 
-class HttpWorker(asyncio.Protocol):
+class HttpWorker(RequestConnection):
     """One connection."""
 
     def __init__(self, worker: MockWorker) -> None:
+        super().__init__()
         self._worker = worker
-        self._reader = RequestReader()
-        self._transport: asyncio.Transport
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            requests = self._reader.feed(data)
-        except ValueError:  # a probe for another protocol, as gRPC
-            self._transport.close()
-            return
-        for request in requests:
-            self._heed(request)
-
-    def _heed(self, request: MockRequest) -> None:
+    def heed(self, request: MockRequest) -> None:
         worker = self._worker
         if request.method != "POST":
             found = probed(request.path, worker.started_at, worker.state())
-            self._transport.write(whole_answer(b"{}", status=404) if found is None else whole_answer(*found))
+            self.transport.write(whole_answer(b"{}", status=404) if found is None else whole_answer(*found))
             return
         asked = asked_decoder.decode(request.body)
         if request.path.endswith(RENDER):
-            self._transport.write(whole_answer(rendered_ids(worker.prompts.of(asked))))
+            self.transport.write(whole_answer(rendered_ids(worker.prompts.of(asked))))
         else:
-            worker.arrive(HttpAnswer(asked, worker.prompts, self._transport))
+            worker.arrive(HttpAnswer(asked, worker.prompts, self.transport))
 
 
 async def serve(plan: RoutingPlan) -> None:

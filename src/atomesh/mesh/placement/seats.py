@@ -14,7 +14,7 @@ NOTHING = MatchedBlocks()
 ASK_S = 2e-3  # until two engines, neither of them computing, have heard each other
 
 
-@dataclass(slots=True, eq=False)  # not frozen, which takes thrice the time: a decision may need hundreds
+@dataclass(slots=True, eq=False)  # a frozen one takes several times as long: there may be hundreds
 class Seat:
     """`cached_tokens` of the prompt lie there, or will once what was sent there is done. Those that do when
     the prompt's turn comes can be used, `host_tokens` after them once brought back, and some more once
