@@ -19,11 +19,14 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens_details: CompletionTokensDetails = CompletionTokensDetails()
 
 
-def make_usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> Usage:
+def make_usage(
+    prompt_tokens: int, completion_tokens: int, cached_tokens: int, reasoning_tokens: int = 0
+) -> Usage:
     """A prompt counts once, however many answers it got; the token that stopped an answer counts."""
     return Usage(
         prompt_tokens,
         completion_tokens,
         prompt_tokens + completion_tokens,
         PromptTokensDetails(cached_tokens),
+        CompletionTokensDetails(reasoning_tokens),
     )

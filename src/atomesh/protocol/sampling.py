@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from atomesh.errors import InvalidRequestError
+from atomesh.protocol.grammar import GrammarSpec
 from atomesh.protocol.plain_values import plain
 
 GREEDY_BELOW = 1e-5  # vLLM's bound: a lower temperature is greedy
@@ -129,6 +130,7 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     bad_words: tuple[tuple[int, ...], ...] = ()
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    grammar: GrammarSpec | None = None
 
 
 _FIELDS = {field.name: (field.type, field.default) for field in msgspec.structs.fields(SamplingParams)}

@@ -8,7 +8,6 @@ from starlette.types import Send
 
 from atomesh.errors import AtomeshError
 from atomesh.frontend.http.direct_body import NO_DIRECT_BODY, DirectBody
-from atomesh.frontend.http.error_answers import error_frame
 from atomesh.frontend.http.json_text import encode_json
 
 DONE = b"data: [DONE]\n\n"
@@ -65,18 +64,18 @@ class EventStream:
             await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
     async def finish(self, frames: bytes) -> None:
-        """The last frames, [DONE], and the end of the response."""
+        """The last frames, and the end of the response."""
         await self._start()
-        await self._send({"type": "http.response.body", "body": frames + DONE})
+        await self._send({"type": "http.response.body", "body": frames})
 
-    async def fail(self, error: AtomeshError) -> None:
-        """After the 200 the error's frame; the response stays incomplete, so that the server cuts it off.
+    async def fail(self, error: AtomeshError, frames: bytes) -> None:
+        """After the 200 the error's frames; the response stays incomplete, so that the server cuts it off.
 
         Before the 200 the error is raised, to become a status.
         """
         if not self.is_started:
             raise error
-        await self.write(error_frame(error))
+        await self.write(frames)
 
     async def _start(self) -> None:
         self._writes += 1

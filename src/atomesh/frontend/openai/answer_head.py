@@ -1,7 +1,7 @@
 """What is the same on every chunk of one answer, and how its chunks are put together from prepared JSON."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +38,17 @@ class AnswerHead:
         }
 
 
-def total_usage(generations: Sequence[Generation]) -> Usage:
+def total_usage(generations: Sequence[Generation], reasoning_tokens: int = 0) -> Usage:
     return make_usage(
         sum(len(generation.request.prompt_token_ids) for generation in generations),
         sum(generation.completion_tokens for generation in generations),
         sum(generation.cached_tokens for generation in generations),
+        reasoning_tokens,
     )
+
+
+def no_reasoning() -> int:
+    return 0
 
 
 class ChunkWriter:
@@ -56,8 +61,11 @@ class ChunkWriter:
         *,
         include_usage: bool,
         continuous_usage: bool,
+        count_reasoning: Callable[[], int] = no_reasoning,
     ) -> None:
+        """`count_reasoning` says how many of the tokens so far were spent on reasoning."""
         self._generations = generations
+        self._count_reasoning = count_reasoning
         self._include_usage = include_usage
         self._continuous_usage = continuous_usage
         self._start = b"data: " + encode_json(head.fields())[:-1] + b',"choices":['
@@ -67,14 +75,17 @@ class ChunkWriter:
         """One chunk with one choice, which is JSON; `extra` are further top-level fields."""
         tail = self._end
         if self._continuous_usage:
-            tail = b'],"usage":' + encode_json(total_usage(self._generations)) + b"}\n\n"
+            tail = b'],"usage":' + encode_json(self.usage()) + b"}\n\n"
         if extra:
             tail = b"]," + encode_json(extra)[1:-1] + tail[1:]
         return self._start + choice + tail
+
+    def usage(self) -> Usage:
+        return total_usage(self._generations, self._count_reasoning())
 
     def last_frame(self, extra: Mapping[str, Any]) -> bytes:
         """A chunk without choices, where the client asked for one: with the usage, or with `extra`."""
         fields = dict(extra)
         if self._include_usage or (fields and self._continuous_usage):
-            fields["usage"] = total_usage(self._generations)
+            fields["usage"] = self.usage()
         return self._start + b"]," + encode_json(fields)[1:] + b"\n\n" if fields else b""

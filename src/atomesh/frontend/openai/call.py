@@ -118,7 +118,7 @@ class Answering:
             await self._fail(events, AtomeshError(INTERNAL))
             raise
         else:
-            await events.finish(renderer.last_frames(self._explanation()))
+            await events.finish(renderer.last_frames(self._explanation()) + renderer.ending)
 
     def _explanation(self) -> dict[str, Any]:
         if self._call.headers.get("x-explain") != "1":
@@ -130,7 +130,7 @@ class Answering:
         self._call.record.error_type = error.type
         if events.is_started:
             self._frontend.metrics.cut_streams.inc()
-        await events.fail(error)
+        await events.fail(error, self._plan.renderer.failure(error))
 
     async def _answer_whole(self) -> None:
         choices = [[WholeChoice() for _ in range(g.request.n)] for g in self._plan.generations]

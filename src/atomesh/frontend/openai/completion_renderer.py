@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atomesh.errors import AtomeshError
 from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces
+from atomesh.frontend.http.error_answers import error_frame
 from atomesh.frontend.http.json_text import encode_json
+from atomesh.frontend.http.sse import DONE
 from atomesh.frontend.logprobs import (
     CompletionLogprobs,
     CompletionLogprobsWriter,
@@ -29,6 +32,8 @@ class PromptAnswer:
 
 
 class CompletionRenderer:
+    ending = DONE
+
     def __init__(
         self,
         request: CompletionRequest,
@@ -53,6 +58,9 @@ class CompletionRenderer:
             CompletionLogprobsWriter(tokenizer, names, request.logprobs or 0, skip_special_tokens=skip)
             for _ in range(len(answers) * self._n)
         ]
+
+    def failure(self, error: AtomeshError) -> bytes:
+        return error_frame(error)
 
     def frames(self, step: StepPieces) -> bytes:
         return b"".join(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from atomesh.errors import AtomeshError
 from atomesh.frontend.generation import ChoicePiece, StepPieces
 from atomesh.protocol.generation import TokenLogprobs
 
@@ -13,6 +14,7 @@ class WholeChoice:
     """One choice, collected."""
 
     texts: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)  # of each text, in tokens
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: str | None = None
@@ -20,6 +22,7 @@ class WholeChoice:
 
     def add(self, piece: ChoicePiece) -> None:
         self.texts.append(piece.text)
+        self.sizes.append(len(piece.token_ids))
         self.token_ids.extend(piece.token_ids)
         self.logprobs.extend(piece.logprobs)
         self.finish_reason = piece.finish_reason
@@ -31,12 +34,21 @@ class WholeChoice:
 
 
 class Renderer(Protocol):
+    @property
+    def ending(self) -> bytes:
+        """What ends a stream that is complete, after the last frames."""
+        ...
+
     def frames(self, step: StepPieces) -> bytes:
         """The chunks for one step, to be written at once; empty when the step has nothing to say."""
         ...
 
     def last_frames(self, extra: Mapping[str, Any]) -> bytes:
-        """What comes after all choices have finished, before [DONE]; `extra` goes on the last chunk."""
+        """What comes after all choices have finished, before the ending; `extra` goes on the last chunk."""
+        ...
+
+    def failure(self, error: AtomeshError) -> bytes:
+        """The frames that tell a failure after the 200; the connection is cut after them."""
         ...
 
     def whole(self, choices: Sequence[Sequence[WholeChoice]]) -> dict[str, Any]:

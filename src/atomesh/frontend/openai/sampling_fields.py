@@ -1,13 +1,13 @@
 """The fields that chat and completions share, and their way to SamplingParams. Null means the default."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.generation import Generation
-from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter
+from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter, no_reasoning
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.sampling_defaults import SamplingDefaults
 from atomesh.protocol.sampling import SamplingParams
@@ -149,7 +149,10 @@ def check_shared_fields(fields: SamplingFields) -> None:
 
 
 def make_chunk_writer(
-    fields: SamplingFields, head: AnswerHead, generations: Sequence[Generation]
+    fields: SamplingFields,
+    head: AnswerHead,
+    generations: Sequence[Generation],
+    count_reasoning: Callable[[], int] = no_reasoning,
 ) -> ChunkWriter:
     options = fields.stream_options or StreamOptions()
     return ChunkWriter(
@@ -157,6 +160,7 @@ def make_chunk_writer(
         generations,
         include_usage=bool(options.include_usage),
         continuous_usage=bool(options.continuous_usage_stats),
+        count_reasoning=count_reasoning,
     )
 
 

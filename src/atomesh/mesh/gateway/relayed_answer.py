@@ -10,7 +10,7 @@ from starlette.types import Message, Send
 from atomesh.errors import AtomeshError
 from atomesh.frontend.http.direct_body import DirectBody
 from atomesh.frontend.http.error_answers import error_frame
-from atomesh.frontend.http.sse import EventStream
+from atomesh.frontend.http.sse import DONE, EventStream
 from atomesh.mesh.backends.foreign_errors import read_json, to_error_in_stream
 from atomesh.mesh.backends.http_client import StreamedAnswer
 from atomesh.mesh.backends.request_stream import UnreadAnswerError
@@ -103,7 +103,7 @@ class RelayedAnswer:
         async with events.kept_alive(self._call.hold_s, self._call.keep_alive_s):
             await self._copy(answer, events, began)
         if frames.is_done:
-            await _while_read(events.finish(b""))
+            await _while_read(events.finish(DONE))
         elif frames.last is not None:
             raise _error_of(frames.last)
         elif self._is_complete(frames):

@@ -36,7 +36,7 @@ def test_headers_go_with_the_first_frame_and_the_end_is_one_write() -> None:
         events = EventStream(sent, late_headers)
         await events.write(b"one")
         await events.write(b"two")
-        await events.finish(b"last")
+        await events.finish(b"last" + DONE)
 
     asyncio.run(run())
     assert asked == [0]
@@ -48,7 +48,7 @@ def test_headers_go_with_the_first_frame_and_the_end_is_one_write() -> None:
 def test_an_error_before_the_first_frame_is_raised() -> None:
     sent = Sent()
     with pytest.raises(RateLimitError):
-        asyncio.run(EventStream(sent, list).fail(RateLimitError("full")))
+        asyncio.run(EventStream(sent, list).fail(RateLimitError("full"), b"frame"))
     assert sent.messages == []
 
 
@@ -58,13 +58,10 @@ def test_an_error_after_it_is_the_last_frame_of_an_unfinished_body() -> None:
     async def run() -> None:
         events = EventStream(sent, list)
         await events.write(b"one")
-        await events.fail(RateLimitError("full"))
+        await events.fail(RateLimitError("full"), b"frame")
 
     asyncio.run(run())
-    assert sent.bodies[-1] == (
-        b'event: error\ndata: {"error":{"message":"full","type":"rate_limit_exceeded",'
-        b'"param":null,"code":429}}\n\n'
-    )
+    assert sent.bodies == [b"one", b"frame"]
     assert sent.messages[-1]["more_body"] is True
 
 
@@ -76,7 +73,7 @@ def test_comments_open_the_stream_and_end_with_the_block() -> None:
         async with events.kept_alive(0.0, 60.0):
             await sent.has_comment.wait()
         assert len(asyncio.all_tasks()) == 1
-        await events.finish(b"")
+        await events.finish(DONE)
 
     asyncio.run(run())
     assert sent.bodies == [KEEP_ALIVE, DONE]
@@ -108,7 +105,7 @@ def test_only_frames_after_the_first_go_directly_and_none_while_the_client_is_sl
         direct.is_free = False
         taken.append(events.write_now(b"three"))
         await events.write(b"three")
-        await events.finish(b"")
+        await events.finish(DONE)
         return taken
 
     assert asyncio.run(run()) == [False, True, False]

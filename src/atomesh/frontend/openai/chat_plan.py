@@ -1,0 +1,55 @@
+"""From a chat request to a generation that can run, for every API that carries chats."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from atomesh.frontend.answer.answer_parser import AnswerParser, PlainAnswer
+from atomesh.frontend.context import Frontend
+from atomesh.frontend.generation import Generation
+from atomesh.frontend.openai.call import Call
+from atomesh.frontend.openai.chat_prompt import ChatPrompt, encode_chat
+from atomesh.frontend.openai.chat_request import ChatRequest, parse_chat_sampling
+from atomesh.frontend.openai.generation_factory import (
+    GenerationFactory,
+    check_prompt_ids,
+    count_kept,
+    make_factory,
+    truncate,
+)
+from atomesh.frontend.openai.sampling_fields import check_answers
+from atomesh.frontend.served_model import ServedModel
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPlan:
+    """`make_parser` makes what reads one choice's text; `factory` knows the answer's id and head."""
+
+    model: ServedModel
+    factory: GenerationFactory
+    generation: Generation
+    make_parser: Callable[[], AnswerParser]
+
+
+async def plan_chat(frontend: Frontend, call: Call, request: ChatRequest, id_prefix: str) -> ChatPlan:
+    """Everything that can refuse the request, before anything runs; the answer's id begins with `id_prefix`.
+
+    Raises AtomeshError.
+    """
+    model = call.find_model(request.model)
+    description = model.service.describe()
+    params = parse_chat_sampling(request, model.sampling_defaults)
+    check_answers(1, params.n, frontend.options)
+    prompt = ChatPrompt(
+        request.messages,
+        request.add_generation_prompt,
+        request.continue_final_message,
+        request.add_special_tokens,
+        request.chat_template_kwargs,
+        is_truncated=count_kept(request.truncate_prompt_tokens, description.max_model_len) is not None,
+    )
+    factory = await make_factory(frontend, id_prefix, model, params, request, call.policy)
+    token_ids = await encode_chat(frontend, model, prompt)
+    token_ids = truncate(token_ids, request.truncate_prompt_tokens, description.max_model_len)
+    check_prompt_ids(token_ids, description.vocab_size, "messages")
+    factory.check_size([min(len(token_ids), description.max_model_len)])
+    return ChatPlan(model, factory, factory.make(0, token_ids, "messages"), PlainAnswer)
