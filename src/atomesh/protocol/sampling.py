@@ -8,17 +8,14 @@ import msgspec
 from atomesh.errors import InvalidRequestError
 from atomesh.protocol.grammar import GrammarSpec
 from atomesh.protocol.plain_values import plain
+from atomesh.protocol.sampling_bounds import BOUNDS
 
 GREEDY_BELOW = 1e-5  # vLLM's bound: a lower temperature is greedy
-MAX_CHOICES = 128
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_BYTES = 1024
 MAX_BAD_WORDS = 1024
 MAX_BAD_WORD_BYTES = 1024
-MAX_LOGPROBS = 20
-LARGEST_FLOAT = 1.7976931348623157e308
-SEED_RANGE = (-(2**63), 2**63 - 1)
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,19 +57,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             if value is not given:
                 msgspec.structs.force_setattr(self, name, value)
             _check_type(name, value, kind)
-        _check_range("n", self.n, 1, MAX_CHOICES)
-        _check_range("temperature", self.temperature, 0.0, 2.0)
-        _check_range("top_p", self.top_p, 0.0, 1.0, open_low=True)
-        _check_range("top_k", self.top_k, -1, 2**31 - 1)
-        _check_range("min_p", self.min_p, 0.0, 1.0)
-        _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _check_positive("repetition_penalty", self.repetition_penalty)
-        _check_optional_range("seed", self.seed, *SEED_RANGE)
-        _check_optional_range("max_tokens", self.max_tokens, 0, 2**31 - 1)
-        _check_range("min_tokens", self.min_tokens, 0, 2**31 - 1)
-        _check_optional_range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
-        _check_optional_range("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        for name, bound in BOUNDS.items():
+            if (value := getattr(self, name)) is not None:
+                bound.check(name, value)
         self._check_combinations()
         _check_texts("stop", "a stop string", self.stop_strings, MAX_STOP_STRINGS, MAX_STOP_STRING_BYTES)
         _check_texts("bad_words", "a bad word", self.bad_words or (), MAX_BAD_WORDS, MAX_BAD_WORD_BYTES)
@@ -169,20 +156,3 @@ def _check_texts(name: str, one: str, texts: Sequence[str], most: int, most_byte
                 f"{one} has {size} bytes; it must have 1 to {most_bytes}: shorten it or leave it out",
                 param=name,
             )
-
-
-def _check_optional_range(name: str, value: float | None, low: float, high: float) -> None:
-    if value is not None:
-        _check_range(name, value, low, high)
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0.0 < value <= LARGEST_FLOAT:  # NaN is neither
-        raise InvalidRequestError(f"{name} is {value}; it must be a finite number above 0", param=name)
-
-
-def _check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
-    inside = low < value <= high if open_low else low <= value <= high  # NaN is outside
-    if not inside:
-        bracket = "(" if open_low else "["
-        raise InvalidRequestError(f"{name} is {value}; it must lie in {bracket}{low}, {high}]", param=name)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from atomesh.errors import ContextLengthError, InvalidRequestError
-from atomesh.protocol.sampling import MAX_CHOICES
+from atomesh.protocol.sampling_bounds import BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,7 @@ def check_capacity(request: "GenerationRequest", max_model_len: int, pool_tokens
     prompt_len = len(request.prompt_token_ids)
     if prompt_len == 0:
         raise InvalidRequestError("the prompt has no tokens; send at least one", param="prompt")
-    if not 1 <= request.n <= MAX_CHOICES:
-        raise InvalidRequestError(f"n is {request.n}; it must lie in [1, {MAX_CHOICES}]", param="n")
+    BOUNDS["n"].check("n", request.n)
     if prompt_len >= max_model_len:
         raise ContextLengthError(
             f"This model's maximum context length is {max_model_len} tokens, prompt and answer together; "

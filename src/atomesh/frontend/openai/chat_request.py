@@ -13,7 +13,8 @@ from atomesh.frontend.openai.sampling_fields import (
     make_sampling,
 )
 from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
-from atomesh.protocol.sampling import MAX_LOGPROBS, SamplingParams
+from atomesh.protocol.sampling import SamplingParams
+from atomesh.protocol.sampling_bounds import TOP_LOGPROBS
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -59,11 +60,7 @@ def _count_logprobs(request: ChatRequest) -> int | None:
     if request.top_logprobs is not None:
         if request.top_logprobs and not request.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
-        if not 0 <= request.top_logprobs <= MAX_LOGPROBS:
-            raise InvalidRequestError(
-                f"top_logprobs is {request.top_logprobs}; it must lie in [0, {MAX_LOGPROBS}]",
-                param="top_logprobs",
-            )
+        TOP_LOGPROBS.check("top_logprobs", request.top_logprobs)
     return (request.top_logprobs or 0) if request.logprobs else None
 
 

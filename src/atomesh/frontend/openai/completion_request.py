@@ -11,8 +11,8 @@ from atomesh.frontend.openai.sampling_fields import (
 )
 from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.protocol.sampling import SamplingParams
+from atomesh.protocol.sampling_bounds import COMPLETION_LOGPROBS
 
-MAX_COMPLETION_LOGPROBS = 5
 DEFAULT_MAX_TOKENS = 16
 
 Prompt = str | list[int]
@@ -29,10 +29,8 @@ def parse_completion_sampling(
 ) -> SamplingParams:
     """Checks everything but the prompt. Raises InvalidRequestError."""
     check_shared_fields(request)
-    if request.logprobs is not None and not 0 <= request.logprobs <= MAX_COMPLETION_LOGPROBS:
-        raise InvalidRequestError(
-            f"logprobs is {request.logprobs}; it must lie in [0, {MAX_COMPLETION_LOGPROBS}]", param="logprobs"
-        )
+    if request.logprobs is not None:
+        COMPLETION_LOGPROBS.check("logprobs", request.logprobs)
     return make_sampling(
         request,
         defaults,
