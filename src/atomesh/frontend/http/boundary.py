@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.errors import AtomeshError
 from atomesh.frontend.http.error_answers import error_response, internal_response
-from atomesh.frontend.http.request_id import choose_request_id
+from atomesh.frontend.http.request_id import choose_request_id, id_headers
 from atomesh.observability.metrics import FrontendMetrics
 from atomesh.observability.request_record import record_of
 
@@ -38,7 +38,7 @@ class Boundary:
             nonlocal is_started
             if not is_started:
                 is_started = True
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                message["headers"] = [*message.get("headers", ()), *id_headers(scope, request_id)]
                 self._metrics.http_requests.labels(record.endpoint, str(message["status"])).inc()
             await send(message)
 

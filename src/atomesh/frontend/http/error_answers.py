@@ -1,10 +1,9 @@
-"""The one shape of every error: as a response before the headers have gone, as a frame after."""
-
-from typing import Any
+"""Every error on its way out: as a response before the headers have gone, as a frame after."""
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from atomesh.errors import (
     AtomeshError,
@@ -15,33 +14,38 @@ from atomesh.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
+from atomesh.frontend.http.error_shapes import openai_shape, shape_of
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.observability.request_record import record_of
 
-MAX_MESSAGE_CHARS = 1000
 INTERNAL = "the server failed on this request; its log says why"
 
 
-def error_body(error: AtomeshError, code: int | str | None = None) -> dict[str, Any]:
-    """The JSON body; `code` stands in for the error's own word where given."""
-    return {
-        "error": {
-            "message": error.message[:MAX_MESSAGE_CHARS],
-            "type": error.type,
-            "param": error.param,
-            "code": error.code if code is None else code,
-        }
-    }
+class ErrorResponse(Response):
+    """`error` with its HTTP status, in the shape of the API whose path was asked."""
+
+    def __init__(self, error: AtomeshError) -> None:
+        super().__init__(None, error.status, _headers_of(error), media_type="application/json")
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        shape = shape_of(scope.get("path", ""))
+        self.body = encode_json(shape(self._error, record_of(scope).request_id))
+        self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
 
 
-def error_response(error: AtomeshError) -> Response:
-    """`error` with its HTTP status, and Retry-After where it has one."""
+def _headers_of(error: AtomeshError) -> dict[str, str]:
     headers = {}
     if isinstance(error, ServiceUnavailableError | RateLimitError):
         headers["retry-after"] = str(error.retry_after_s)
     if isinstance(error, FatalRequestError):
         headers["x-should-retry"] = "false"
-    return Response(encode_json(error_body(error)), error.status, headers, media_type="application/json")
+    return headers
+
+
+def error_response(error: AtomeshError) -> Response:
+    return ErrorResponse(error)
 
 
 def internal_response() -> Response:
@@ -52,8 +56,8 @@ def internal_response() -> Response:
 
 
 def error_frame(error: AtomeshError) -> bytes:
-    """A failure after the 200: an SSE event whose `code` is the status that could no longer be sent."""
-    return b"event: error\ndata: " + encode_json(error_body(error, code=error.status)) + b"\n\n"
+    """A failure after the 200, as OpenAI's: an event whose `code` is the status that was not to be sent."""
+    return b"event: error\ndata: " + encode_json(openai_shape(error, code=error.status)) + b"\n\n"
 
 
 async def answer_atomesh_error(request: Request, error: Exception) -> Response:

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from atomesh.errors import AtomeshError, HeadTooLargeError, InvalidRequestError, RequestTimeoutError
 from atomesh.frontend.http.direct_body import offer_direct_body
-from atomesh.frontend.http.error_answers import error_body
+from atomesh.frontend.http.error_shapes import openai_shape
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.http.request_id import mint_request_id
 from atomesh.frontend.http.unframed_body import without_chunks
@@ -189,7 +189,7 @@ def send_at_once(transport: asyncio.BaseTransport) -> None:
 
 
 def _error_response(error: AtomeshError) -> bytes:
-    body = encode_json(error_body(error))
+    body = encode_json(openai_shape(error))
     head = (
         f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
         "content-type: application/json\r\n"

@@ -4,6 +4,10 @@ import re
 import secrets
 from collections.abc import Iterable
 
+from starlette.types import Scope
+
+from atomesh.frontend.http.error_shapes import is_anthropic
+
 _LABEL = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
@@ -17,3 +21,11 @@ def choose_request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         if name == b"x-request-id" and _LABEL.fullmatch(value):
             return value
     return mint_request_id()
+
+
+def id_headers(scope: Scope, request_id: bytes) -> list[tuple[bytes, bytes]]:
+    """Of the answer. Anthropic's clients look for it under a name of their own."""
+    headers = [(b"x-request-id", request_id)]
+    if is_anthropic(scope["path"]) or any(name == b"anthropic-version" for name, _ in scope["headers"]):
+        headers.append((b"request-id", request_id))
+    return headers
