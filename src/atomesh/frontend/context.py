@@ -16,6 +16,7 @@ from atomesh.observability.metrics import FrontendMetrics
 from atomesh.protocol.worker import ModelDescription
 
 SEEN_MODELS = "atomesh.models"  # in an ASGI scope: as Frontend.models, for this request alone
+OWNER = "atomesh.owner"  # in an ASGI scope: whose the request is, and what is kept of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ POLICY_HEADER = "x-placement-policy"
 class Call:
     """`received_at` is on the frontend's clock; `deadline_at` on the event loop's, None for no deadline.
 
-    `find_model` is Frontend.find_model among the models that this request sees.
+    `find_model` is Frontend.find_model among the models that this request sees. What is kept
+    of the answer is the `owner`'s.
     """
 
     headers: Headers
@@ -41,6 +42,7 @@ class Call:
     find_model: Callable[[str | None], ServedModel]
     record: RequestRecord
     direct: DirectBody
+    owner: str = ""
 
     @property
     def policy(self) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from atomesh.frontend.context import Frontend
+from atomesh.frontend.context import OWNER, Frontend
 from atomesh.frontend.http.direct_body import direct_body
 from atomesh.frontend.http.disconnect import ClientDisconnectedError, run_until_disconnect
 from atomesh.frontend.http.request_body import BodyDecoder, read_body
@@ -61,6 +61,7 @@ class Endpoint(ABC, Generic[R]):
                 find_model=self._frontend.seen_from(scope).find_model,
                 record=record_of(scope),
                 direct=direct_body(scope),
+                owner=scope.get(OWNER, ""),
             )
             body = await read_body(headers, receive, self._frontend.options)
             await run_until_disconnect(receive, self._serve(call, body))

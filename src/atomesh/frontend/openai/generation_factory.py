@@ -121,7 +121,9 @@ def _id_bytes(vocab_size: int) -> int:
 
 
 def mint_id(prefix: str) -> str:
-    return f"{prefix}-{secrets.token_hex(16)}"
+    """`prefix`, a hyphen unless it ends with an underscore, and 32 hexadecimal digits."""
+    separator = "" if prefix.endswith("_") else "-"
+    return f"{prefix}{separator}{secrets.token_hex(16)}"
 
 
 def count_kept(limit: int | None, max_model_len: int) -> int | None:

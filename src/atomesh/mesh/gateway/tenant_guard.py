@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.clock import Clock
 from atomesh.errors import AtomeshError, PermissionDeniedError
-from atomesh.frontend.context import SEEN_MODELS
+from atomesh.frontend.context import OWNER, SEEN_MODELS
 from atomesh.frontend.http.error_answers import error_response
 from atomesh.frontend.http.sse import HeaderList
 from atomesh.frontend.openai.call import POLICY_HEADER
@@ -59,6 +59,7 @@ class TenantGuard:
         response = _LimitedResponse(send, lambda: limit_headers(seat.limits.allowances(self._clock.now())))
         try:
             check_permissions(seat.tenant, Headers(scope=scope))
+            scope[OWNER] = seat.tenant.name
             scope[SEEN_MODELS] = self._seen_by(self._admit(seat, scope))
             await self._app(scope, receive, response.send)
         except AtomeshError as error:
