@@ -55,6 +55,11 @@ _LONGEST_DEFAULT = 100
 _REFUSED_HEADERS = ("x-atomesh-", "x-data-parallel-rank", "x-prefiller-host-port", "x-kv-transfer")
 
 
+def refused_fields() -> frozenset[str]:
+    """Their names, whatever they ask for."""
+    return frozenset(_REFUSED_FIELDS)
+
+
 def refuse_fields(fields: Mapping[str, msgspec.Raw]) -> None:
     """Raises InvalidRequestError for the first refused field that asks for anything; null is absence.
 

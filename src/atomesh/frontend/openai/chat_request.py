@@ -16,7 +16,7 @@ from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.protocol.sampling import SamplingParams
 from atomesh.protocol.sampling_bounds import TOP_LOGPROBS
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class ContentPart(msgspec.Struct, frozen=True):
@@ -83,9 +83,9 @@ def parse_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 
 
 def _parse_message(message: ChatMessage, place: str) -> dict[str, Any]:
-    if message.role not in _ROLES:
+    if message.role not in ROLES:
         raise InvalidRequestError(
-            f"{place}.role is {message.role[:40]!r}; it must be one of {', '.join(_ROLES)}",
+            f"{place}.role is {message.role[:40]!r}; it must be one of {', '.join(ROLES)}",
             param=f"{place}.role",
         )
     if message.content is None and message.role != "assistant":

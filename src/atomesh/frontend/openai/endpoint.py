@@ -37,11 +37,12 @@ class RequestDecoder(Generic[R]):
 
 
 class Endpoint(ABC, Generic[R]):
-    """An ASGI application for one route."""
+    """An ASGI application for one route; `kind` is the type of its requests."""
 
     path: str
 
     def __init__(self, frontend: Frontend, kind: type[R]) -> None:
+        self.kind = kind
         self._frontend = frontend
         self._decoder = RequestDecoder(frontend, self.path, kind)
 

@@ -45,9 +45,10 @@ R = TypeVar("R", TokenizeRequest, DetokenizeRequest)
 
 
 class _TextEndpoint(ABC, Generic[R]):
-    """An ASGI application for a route that answers by the tokenizer alone."""
+    """An ASGI application for a route that answers by the tokenizer alone; `kind` is its requests' type."""
 
     def __init__(self, frontend: Frontend, path: str, kind: type[R]) -> None:
+        self.kind = kind
         self._frontend = frontend
         self._decoder: RequestDecoder[R] = RequestDecoder(frontend, path, kind)
 
