@@ -26,22 +26,23 @@ ROOMS: Mapping[str, set[str]] = {
     "prompt_progress": set(),
     "protocol": LEAVES,
     "model_files": FACTS,
+    "grammars": FACTS,
     "observability": FACTS,
     "kv_transfer": FACTS | {"listening"},
     "engine.core": FACTS,
-    "engine": FACTS | {"engine.core", "kv_transfer", "listening", "model_files", "observability"},
-    "frontend": FACTS | {"", "model_files", "observability"},
+    "engine": FACTS | {"engine.core", "grammars", "kv_transfer", "listening", "model_files", "observability"},
+    "frontend": FACTS | {"", "grammars", "model_files", "observability"},
     "mesh": FACTS | {"frontend", "observability"},
     "planner": FACTS | {"bench", "engine.core", "mesh"},
     "bench": LEAVES,
     "request_output": FACTS | {"frontend"},
     "llm": FACTS
-    | {"engine", "frontend", "model_files", "prompt_progress", "request_output", "thread_policy"},
-    "testing": FACTS | {"engine", "engine.core", "frontend", "kv_transfer", "mesh", "model_files"},
+    | {"engine", "frontend", "grammars", "model_files", "prompt_progress", "request_output", "thread_policy"},
+    "testing": FACTS | {"engine", "engine.core", "frontend", "grammars", "kv_transfer", "mesh", "model_files"},
     "__main__": {"cli"},
     "cli": FACTS
     | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"}
-    | {"kv_transfer", "listening", "thread_policy"},
+    | {"grammars", "kv_transfer", "listening", "thread_policy"},
 }
 # What decides takes data and returns data: nothing here tells the time, waits, rolls dice, writes or reads.
 PURE_ROOMS = (

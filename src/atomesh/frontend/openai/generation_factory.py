@@ -3,8 +3,9 @@
 import hashlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
+from typing import Self
 
 import msgspec
 
@@ -17,6 +18,7 @@ from atomesh.frontend.resolve import fit_to_prompt, resolve_shared
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.text.text_pool import sum_sizes
 from atomesh.protocol.generation import GenerationRequest
+from atomesh.protocol.grammar import GrammarSpec
 from atomesh.protocol.sampling import SamplingParams, SamplingSpec
 from atomesh.protocol.worker import ModelDescription
 
@@ -37,6 +39,12 @@ class GenerationFactory:
     shared: SamplingSpec
     max_worker_bytes: int
     policy: str = ""
+
+    def obeying(self, grammar: GrammarSpec | None) -> Self:
+        """The same, but its answers obey `grammar`, which has been compiled."""
+        if grammar is None:
+            return self
+        return replace(self, shared=msgspec.structs.replace(self.shared, grammar=grammar))
 
     def check_size(self, prompt_sizes: Sequence[int]) -> None:
         """For prompts of so many tokens each. Raises InvalidRequestError when their frames are too large.

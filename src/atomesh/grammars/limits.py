@@ -1,0 +1,22 @@
+"""What one grammar may cost: to be compiled, and in each step that obeys it."""
+
+from llguidance import LLParserLimits
+
+MAX_SOURCE_BYTES = 256 * 2**10
+
+
+def parser_limits() -> LLParserLimits:
+    """The same wherever a grammar is compiled, so that what was checked also runs.
+
+    By llguidance's own measures: at most 20 ms of one core to build the lexer, 5 ms a step for it and 2 ms
+    for the parser.
+    """
+    return LLParserLimits(
+        max_items_in_row=2_000,
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=100_000,
+        step_max_items=50_000,
+        max_lexer_states=30_000,
+        max_grammar_size=200_000,
+        verbose_errors=False,
+    )

@@ -1,0 +1,30 @@
+"""A GrammarSpec in llguidance's own words."""
+
+from typing import TYPE_CHECKING
+
+from llguidance import LLMatcher
+
+from atomesh.protocol.grammar import GrammarSpec
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+# As compact as JSON is usually written, so that no model goes on with white space to its end.
+COMPACT: "JsonCompileOptions" = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "lenient": False,
+    "coerce_one_of": False,
+}
+
+
+def grammar_text(spec: GrammarSpec) -> str:
+    """Raises ValueError for a schema that is no JSON object."""
+    match spec.kind:
+        case "json_schema":
+            return LLMatcher.grammar_from_json_schema(spec.source, overrides=COMPACT)
+        case "regex":
+            return LLMatcher.grammar_from_regex(spec.source)
+        case "lark":
+            return LLMatcher.grammar_from_lark(spec.source)
