@@ -39,17 +39,25 @@ async def plan_chat(frontend: Frontend, call: Call, request: ChatRequest, id_pre
     description = model.service.describe()
     params = parse_chat_sampling(request, model.sampling_defaults)
     check_answers(1, params.n, frontend.options)
+    factory = await make_factory(frontend, id_prefix, model, params, request, call.policy)
+    token_ids = await encode_request(frontend, model, request)
+    factory.check_size([min(len(token_ids), description.max_model_len)])
+    return ChatPlan(model, factory, factory.make(0, token_ids, "messages"), PlainAnswer)
+
+
+async def encode_request(frontend: Frontend, model: ServedModel, request: ChatRequest) -> list[int]:
+    """The prompt that the chat comes to. Raises InvalidRequestError or ContextLengthError."""
+    description = model.service.describe()
+    kept = count_kept(request.truncate_prompt_tokens, description.max_model_len)
     prompt = ChatPrompt(
         request.messages,
         request.add_generation_prompt,
         request.continue_final_message,
         request.add_special_tokens,
         request.chat_template_kwargs,
-        is_truncated=count_kept(request.truncate_prompt_tokens, description.max_model_len) is not None,
+        is_truncated=kept is not None,
     )
-    factory = await make_factory(frontend, id_prefix, model, params, request, call.policy)
     token_ids = await encode_chat(frontend, model, prompt)
     token_ids = truncate(token_ids, request.truncate_prompt_tokens, description.max_model_len)
     check_prompt_ids(token_ids, description.vocab_size, "messages")
-    factory.check_size([min(len(token_ids), description.max_model_len)])
-    return ChatPlan(model, factory, factory.make(0, token_ids, "messages"), PlainAnswer)
+    return token_ids
