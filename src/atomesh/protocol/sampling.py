@@ -8,6 +8,7 @@ import msgspec
 from atomesh.errors import InvalidRequestError
 from atomesh.protocol.grammar import GrammarSpec
 from atomesh.protocol.plain_values import plain
+from atomesh.protocol.reasoning import ReasoningSpec
 from atomesh.protocol.sampling_bounds import BOUNDS
 
 GREEDY_BELOW = 1e-5  # vLLM's bound: a lower temperature is greedy
@@ -118,6 +119,7 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     grammar: GrammarSpec | None = None
+    reasoning: ReasoningSpec | None = None
 
 
 _FIELDS = {field.name: (field.type, field.default) for field in msgspec.structs.fields(SamplingParams)}

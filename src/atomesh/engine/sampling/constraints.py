@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from atomesh.engine.sampling.reasoning import Steering, steer
 from atomesh.protocol.sampling import SamplingSpec
 
 _LARGEST = torch.finfo(torch.float32).max
@@ -47,6 +48,16 @@ def constrain(logits: Tensor, spec: SamplingSpec, history: History) -> None:
         _penalise_repetition(logits, spec.repetition_penalty, history)
     if (spec.presence_penalty != 0.0 or spec.frequency_penalty != 0.0) and history.output_token_ids:
         _penalise_output(logits, spec, history.output_token_ids)
+    if spec.reasoning is not None:
+        _obey(logits, steer(spec.reasoning, history.output_token_ids), spec)
+
+
+def _obey(logits: Tensor, steering: Steering, spec: SamplingSpec) -> None:
+    if steering.forced is not None:
+        logits.fill_(-torch.inf)
+        logits[steering.forced] = 0.0
+    elif steering.must_go_on:
+        _ban(logits, (*spec.eos_token_ids, *spec.stop_token_ids))
 
 
 def _keep_only(logits: Tensor, token_ids: Sequence[int]) -> None:

@@ -13,6 +13,7 @@ from atomesh.engine.core.batch import SampledToken
 from atomesh.engine.sampling.constraints import History, constrain, constrains
 from atomesh.engine.sampling.logprobs import token_logprobs
 from atomesh.engine.sampling.noise import exponentials
+from atomesh.engine.sampling.reasoning import FREE, steer
 from atomesh.engine.sampling.truncation import truncate, truncates
 from atomesh.engine.sampling.vocab_blocks import argmax, noise_per_row, race
 from atomesh.protocol.generation import TokenLogprobs
@@ -41,6 +42,12 @@ class SampleRow:
     @property
     def is_greedy(self) -> bool:
         return self.spec.temperature < GREEDY_BELOW
+
+    @property
+    def is_constrained(self) -> bool:
+        if constrains(self.spec, len(self.output_token_ids)):
+            return True
+        return steer(self.spec.reasoning, self.output_token_ids) is not FREE
 
     def waits(self, count: int) -> npt.NDArray[np.float64]:
         return exponentials(self.spec.seed, self.choice, len(self.output_token_ids), count)
@@ -94,7 +101,7 @@ def _finite_rows(raw: Tensor) -> set[int]:
 
 def _constrain(raw: Tensor, rows: Sequence[SampleRow], usable: set[int]) -> Tensor:
     """The logits to choose from; rows whose constraints leave nothing to choose leave `usable`."""
-    affected = [i for i in sorted(usable) if constrains(rows[i].spec, len(rows[i].output_token_ids))]
+    affected = [index for index in sorted(usable) if rows[index].is_constrained]
     if not affected:
         return raw
     constrained = raw.clone()
