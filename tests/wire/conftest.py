@@ -13,44 +13,19 @@ from functools import cache
 import openai
 import pytest
 
-from atomesh.frontend.app import create_app
 from atomesh.frontend.options import FrontendOptions
-from atomesh.frontend.served_model import ServedModel
-from atomesh.protocol.worker import ModelDescription
-from atomesh.testing.app_server import serve_app
-from atomesh.testing.byte_tokenizer import END, ByteTokenizer
-from atomesh.testing.plain_chat_template import PlainChatTemplate
-from atomesh.testing.scripted_service import Script, ScriptedService
+from atomesh.testing.letters_server import letters_server, make_client
+from atomesh.testing.scripted_service import Script
 from atomesh.testing.wire import ScriptedWire, Wire
 
 REAL_URL = os.environ.get("ATOMESH_WIRE_URL")
-DESCRIPTION = ModelDescription(
-    name="scripted/letters",
-    path="",
-    architecture="scripted",
-    dtype="float32",
-    vocab_size=ByteTokenizer.vocab_size,
-    max_model_len=512,
-    eos_token_ids=(END,),
-    block_size=16,
-    num_blocks=64,
-)
-
-
-def make_client(url: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60.0)
 
 
 @pytest.fixture(scope="session")
 def scripted_server() -> Iterator[ScriptedWire]:
     options = FrontendOptions(hold_s=0.2, keep_alive_s=0.1, max_body_bytes=2**20, body_timeout_s=1.0)
-    service = ScriptedService(DESCRIPTION)
-    model = ServedModel(
-        DESCRIPTION.name, ByteTokenizer(), PlainChatTemplate(), service, 1_700_000_000, ("letters",)
-    )
-    models = [model]
-    with serve_app(create_app(lambda: models, options)) as server, make_client(server.url) as client:
-        yield ScriptedWire(server.url, model.name, client, server, service, models)
+    with letters_server(options) as server:
+        yield server
 
 
 @pytest.fixture
