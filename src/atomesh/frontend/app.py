@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from atomesh.clock import Clock, MonotonicClock
 from atomesh.errors import AtomeshError
 from atomesh.frontend.context import Frontend
+from atomesh.frontend.contract.document_route import document_route
 from atomesh.frontend.http.boundary import Boundary
 from atomesh.frontend.http.direct_routes import DirectRoutes
 from atomesh.frontend.http.error_answers import answer_atomesh_error, answer_http_exception
@@ -19,6 +20,7 @@ from atomesh.frontend.openai.chat import ChatCompletions
 from atomesh.frontend.openai.completions import Completions
 from atomesh.frontend.openai.models import model_routes
 from atomesh.frontend.openai.tokenize import Detokenize, Tokenize
+from atomesh.frontend.openai.tokenizer_info import tokenizer_info_route
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.status_routes import status_routes
@@ -48,6 +50,8 @@ def create_app(
     endpoints = _generation_endpoints(frontend)
     generating = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     all_routes = [*routes, *generating, *model_routes(frontend), *status_routes(frontend)]
+    all_routes.append(tokenizer_info_route(frontend))
+    all_routes.append(document_route([route for route in all_routes if isinstance(route, Route)]))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

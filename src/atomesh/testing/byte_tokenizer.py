@@ -1,6 +1,7 @@
 """A tokenizer double: a token is one byte, so that a character beyond ASCII is split over several."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 BOS, END, START = 256, 257, 258
 _SPECIAL = {"<s>": BOS, "<|end|>": END, "<|start|>": START}
@@ -13,6 +14,7 @@ class ByteTokenizer:
     bos_token_id = BOS
     eos_token_ids = (END,)
     special_tokens = _SPECIAL
+    named_tokens = MappingProxyType({"bos_token": "<s>", "eos_token": "<|end|>"})
 
     def __init__(self) -> None:
         self._names = {token_id: name.encode() for name, token_id in _SPECIAL.items()}

@@ -9,6 +9,8 @@ from atomesh.testing.byte_tokenizer import END, START, ByteTokenizer
 class PlainChatTemplate:
     """Contents are plain text. A truthy template argument `thinking` adds a system message that says so."""
 
+    default_source = "no template"
+
     def encode(
         self,
         messages: Sequence[Mapping[str, Any]],

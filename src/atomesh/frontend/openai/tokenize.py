@@ -48,7 +48,7 @@ class _TextEndpoint(ABC, Generic[R]):
     """An ASGI application for a route that answers by the tokenizer alone; `kind` is its requests' type."""
 
     def __init__(self, frontend: Frontend, path: str, kind: type[R]) -> None:
-        self.kind = kind
+        self.kind: type[R] = kind
         self._frontend = frontend
         self._decoder: RequestDecoder[R] = RequestDecoder(frontend, path, kind)
 

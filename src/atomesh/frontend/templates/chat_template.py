@@ -68,6 +68,11 @@ class ChatTemplate:
         self._mask: tuple[Tokenizer, ContentMask] | None = None
         self._reads_text, self._reads_parts = self._probe("text"), self._probe("parts")
 
+    @property
+    def default_source(self) -> str:
+        """The template's text, where no tools are named."""
+        return self._sources[self._name(None)]
+
     def render(self, messages: Sequence[Message], **options: Unpack[RenderOptions]) -> str:
         """The prompt as text. Raises InvalidRequestError with the template's own words where it refuses."""
         return self._render(messages, options, lambda value: value)

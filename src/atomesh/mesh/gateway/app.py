@@ -8,11 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from starlette.middleware import Middleware
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from atomesh.clock import Clock
 from atomesh.errors import ServiceUnavailableError
 from atomesh.frontend.app import create_app
+from atomesh.frontend.contract.document_route import DOCUMENT_PATH
+from atomesh.frontend.contract.told_route import told
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.token_service import TokenService
 from atomesh.mesh.backends.atom import AtomBackend
@@ -36,6 +39,7 @@ from atomesh.mesh.gateway.explain_routes import EXPLAIN_PREFIX, ExplainRoute
 from atomesh.mesh.gateway.http_server import HttpServer
 from atomesh.mesh.gateway.index_reading import read_index
 from atomesh.mesh.gateway.observability import Observability
+from atomesh.mesh.gateway.operations import GATEWAY_OPERATIONS
 from atomesh.mesh.gateway.profile_routes import PROFILE_PATHS, ProfileRoutes
 from atomesh.mesh.gateway.rebalancer import REBALANCE_PATH, Mode, Rebalancer
 from atomesh.mesh.gateway.registration_routes import RegistrationRoutes
@@ -54,7 +58,7 @@ from atomesh.protocol.worker import ModelDescription, WorkerDescription
 
 _log = logging.getLogger(__name__)
 
-OPEN_PATHS = ("/health", "/live", "/ready", "/ping", "/version", "/metrics")
+OPEN_PATHS = ("/health", "/live", "/ready", "/ping", "/version", "/metrics", DOCUMENT_PATH)
 CUT_S = 3.0  # from the last frame to the closed connection
 
 
@@ -225,30 +229,34 @@ class Gateway:
         ]
         if options.cors_origins:
             layers.insert(0, Middleware(Cors, options.cors_origins))
-        admin = AdminRoutes(
-            self.registry,
-            self._backends,
-            self._shared.office,
-            options.enable_faults,
-            self._clock,
-            lambda: self._models.failures,
-        )
         app = create_app(
             self._models,
             replace(options.frontend, explain=self._explain.of_requests),
-            routes=[
-                *admin.behind(options.admin_token),
-                *ProfileRoutes(self.registry, self._backends, self._clock).behind(options.admin_token),
-                self._access.route(options.admin_token),
-                self._explain.behind(options.admin_token),
-                self._rebalancer.behind(options.admin_token),
-                *self._registrations.routes(),
-            ],
+            routes=told(self._own_routes(), GATEWAY_OPERATIONS),
             middleware=layers,
             metrics=metrics,
             clock=self._clock,
         )
         return options.observability.around(app, self._clock)
+
+    def _own_routes(self) -> list[Route]:
+        token = self._options.admin_token
+        admin = AdminRoutes(
+            self.registry,
+            self._backends,
+            self._shared.office,
+            self._options.enable_faults,
+            self._clock,
+            lambda: self._models.failures,
+        )
+        return [
+            *admin.behind(token),
+            *ProfileRoutes(self.registry, self._backends, self._clock).behind(token),
+            self._access.route(token),
+            self._explain.behind(token),
+            self._rebalancer.behind(token),
+            *self._registrations.routes(),
+        ]
 
     def _make_metrics(self) -> FrontendMetrics:
         metrics = FrontendMetrics()
