@@ -34,6 +34,7 @@ class TextOptions:
     include_stop: bool = False
     skip_special_tokens: bool = True
     min_tokens: int = 0
+    shown_special: frozenset[int] = frozenset()  # text even so: what an answer is parsed by
 
 
 class ChoicePiece(msgspec.Struct, frozen=True):
@@ -85,6 +86,7 @@ class Generation:
                     include_stop=options.include_stop,
                     skip_special_tokens=options.skip_special_tokens,
                     min_tokens=options.min_tokens,
+                    shown_special=options.shown_special,
                 )
             )
             for _ in range(request.n)

@@ -28,7 +28,8 @@ class GenerationFactory:
     """One call's generations; those of several prompts differ in their prompt, its seed and request id only.
 
     `max_worker_bytes` is what all of them may come to on their way to a worker. `policy` is the client's
-    choice of a placement policy, "" for the operator's.
+    choice of a placement policy, "" for the operator's. `shown_special` are special tokens that the answers'
+    text keeps, for the parser that reads it.
     """
 
     answer_id: str
@@ -39,6 +40,7 @@ class GenerationFactory:
     shared: SamplingSpec
     max_worker_bytes: int
     policy: str = ""
+    shown_special: frozenset[int] = frozenset()
 
     def obeying(self, grammar: GrammarSpec | None) -> Self:
         """The same, but its answers obey `grammar`, which has been compiled."""
@@ -75,6 +77,7 @@ class GenerationFactory:
             params.include_stop_str_in_output,
             params.skip_special_tokens,
             params.min_tokens,
+            self.shown_special,
         )
         request = self._request(prompt, token_ids, sampling)
         return Generation(request, options, self.model.tokenizer, self.model.service, prompt)

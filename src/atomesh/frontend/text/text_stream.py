@@ -1,6 +1,6 @@
 """One choice's tokens to the text that a client may see: whole characters, up to the first stop string."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,8 +39,12 @@ class TextStream:
         include_stop: bool = False,
         skip_special_tokens: bool = True,
         min_tokens: int = 0,
+        shown_special: Collection[int] = (),
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
+        """`shown_special` are ids that are text even where special tokens are skipped."""
+        self._detokenizer = Detokenizer(
+            tokenizer, skip_special_tokens=skip_special_tokens, shown=shown_special
+        )
         self._search = StopSearch(stop)
         self._can_stop = bool(stop)
         self._include_stop = include_stop

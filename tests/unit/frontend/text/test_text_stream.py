@@ -1,7 +1,7 @@
 import pytest
 
 from atomesh.frontend.text.text_stream import TextPiece, TextStream
-from atomesh.testing.byte_tokenizer import END, ByteTokenizer
+from atomesh.testing.byte_tokenizer import END, START, ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 
@@ -62,6 +62,11 @@ def test_an_answer_that_ends_within_a_stop_releases_it() -> None:
 def test_special_tokens_are_skipped_or_shown() -> None:
     assert stream().push([97, END, 98], True).text == "ab"
     assert stream(skip=False).push([97, END, 98], True).text == "a<|end|>b"
+
+
+def test_special_tokens_that_an_answer_is_parsed_by_are_shown_though_others_are_skipped() -> None:
+    texts = TextStream(ByteTokenizer(), stop=("<|start|>b",), shown_special=frozenset({START}))
+    assert texts.push([97, END, START, 98, 99], True) == TextPiece("a", "<|start|>b", 4)
 
 
 def test_a_stop_token_is_not_part_of_the_text() -> None:
