@@ -7,13 +7,11 @@ from starlette.datastructures import Headers
 
 from atomesh.errors import InvalidRequestError
 
-_CONSTRAINED = "asks for constrained output, which this version does not serve; remove it"
+_CONSTRAINED = "is an older name; ask with structured_outputs or response_format"
 _INTERNAL = "is internal to the serving mesh and not taken from clients; remove it"
 _UNSUPPORTED = "is not supported by this version; remove it"
 
 _REFUSED_FIELDS = {
-    "response_format": _CONSTRAINED,
-    "structured_outputs": _CONSTRAINED,
     "guided_json": _CONSTRAINED,
     "guided_regex": _CONSTRAINED,
     "guided_choice": _CONSTRAINED,
@@ -42,7 +40,6 @@ _REFUSED_FIELDS = {
 }
 # What asks for nothing but the default, as some clients write out what others leave out.
 _DEFAULTS: Mapping[str, tuple[object, ...]] = {
-    "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "functions": ([],),

@@ -18,6 +18,7 @@ from atomesh.frontend.openai.generation_factory import (
 )
 from atomesh.frontend.openai.sampling_fields import check_answers
 from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.structured_output.compiling import requested_grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ async def plan_chat(frontend: Frontend, call: Call, request: ChatRequest, id_pre
     params = parse_chat_sampling(request, model.sampling_defaults)
     check_answers(1, params.n, frontend.options)
     factory = await make_factory(frontend, id_prefix, model, params, request, call.policy)
+    factory = factory.obeying(await requested_grammar(frontend, model, request))
     token_ids = await encode_request(frontend, model, request)
     factory.check_size([min(len(token_ids), description.max_model_len)])
     return ChatPlan(model, factory, factory.make(0, token_ids, "messages"), PlainAnswer)

@@ -21,6 +21,7 @@ from atomesh.frontend.openai.generation_factory import (
     truncate,
 )
 from atomesh.frontend.openai.sampling_fields import check_answers
+from atomesh.frontend.structured_output.compiling import requested_grammar
 from atomesh.frontend.text.text_pool import sum_sizes
 
 
@@ -36,6 +37,7 @@ class Completions(Endpoint[CompletionRequest]):
         prompts = split_prompts(request.prompt)
         check_answers(len(prompts), params.n, self._frontend.options)
         factory = await make_factory(self._frontend, "cmpl", model, params, request, call.policy)
+        factory = factory.obeying(await requested_grammar(self._frontend, model, request))
         encoded = await self._encode(factory, request, prompts)
         kept = count_kept(request.truncate_prompt_tokens, factory.description.max_model_len)
         most = factory.description.max_model_len if kept is None else kept  # what is longer is refused below

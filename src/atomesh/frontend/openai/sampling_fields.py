@@ -10,6 +10,7 @@ from atomesh.frontend.generation import Generation
 from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter, no_reasoning
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.sampling_defaults import SamplingDefaults
+from atomesh.frontend.structured_output.fields import ResponseFormat, StructuredOutputs
 from atomesh.protocol.sampling import SamplingParams
 
 _COPIED = (
@@ -72,8 +73,9 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     # Refused beforehand where they ask for anything (frontend/validation.py).
-    response_format: object = None
     tools: object = None
     tool_choice: object = None
     modalities: object = None

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher
 
 from atomesh.errors import InvalidRequestError
+from atomesh.frontend.structured_output.asked_grammar import AsksForGrammar, asked_grammar
 from atomesh.grammars.limits import MAX_SOURCE_BYTES, parser_limits
 from atomesh.grammars.source import grammar_text
 from atomesh.protocol.grammar import GrammarSpec
@@ -32,6 +33,14 @@ async def compile_grammar(
     if found:
         raise InvalidRequestError(f"{param} cannot be obeyed: {found}", param=param)
     return spec
+
+
+async def requested_grammar(
+    frontend: "Frontend", model: "ServedModel", fields: AsksForGrammar
+) -> GrammarSpec | None:
+    """What `response_format` or `structured_outputs` ask for, compiled. Raises as `compile_grammar`."""
+    asked = asked_grammar(fields)
+    return None if asked is None else await compile_grammar(frontend, model, *asked)
 
 
 def _find_fault(spec: GrammarSpec) -> str:
