@@ -20,7 +20,7 @@ RUNTIME := .venv/.runtime
 TESTING := .venv/.testing
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: serve test setup lint format soak bench bench-gateway vllm clean
+.PHONY: serve test setup lint format soak bench bench-gateway evaluate vllm clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -48,6 +48,9 @@ bench: $(TESTING)
 bench-gateway: $(TESTING)
 	$(BIN)/python benchmarks/gateway.py --routers $(ROUTERS_ENV) $(ARGS) --write docs/results.md
 	$(BIN)/python benchmarks/routing.py --routers $(ROUTERS_ENV) --trace $(TRACE) --write docs/results.md
+
+evaluate: $(TESTING)
+	$(BIN)/python benchmarks/evaluate.py $(MODEL) $(ARGS)
 
 vllm: $(TESTING)
 	$(BIN)/python tools/vllm_live.py --environment $(VLLM_ENV) $(ARGS)

@@ -1,9 +1,11 @@
 """What clients are driven against: a scripted model where the text matters, the default model where it is
 enough that it works, as one unified worker and as one prefill and one decode worker."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from pathlib import Path
 
 import openai
 import pytest
@@ -12,6 +14,8 @@ from atomesh.frontend.options import FrontendOptions
 from atomesh.testing.letters_server import letters_server, make_client
 from atomesh.testing.scripted_service import Script
 from atomesh.testing.wire import ScriptedWire, Wire
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # scripts, not a package
 
 SHAPES = {"unified": "default_server", "pair": "default_pair"}
 

@@ -6,17 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 from atomesh.engine.engine import Engine
 from atomesh.engine.execution import local_executor
 from atomesh.engine.options import EngineOptions
-from atomesh.engine.weights.source import WeightSource
 from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
-from atomesh.model_files.config import ModelConfig
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
+from atomesh.testing.reference_model import all_logits, load_reference
 
 NEW_TOKENS = 8
 KV_MEMORY = 400 * 2**20
@@ -87,35 +85,7 @@ class Reference:
 
 @pytest.fixture(scope="module")
 def reference(default_model: Path) -> Reference:
-    checkpoint = open_checkpoint(default_model)
-    model = transformers.LlamaForCausalLM(llama_config(checkpoint.config)).eval()
-    source = WeightSource(checkpoint)
-    weights = dict(model.named_parameters())
-    for name in source.names():
-        source.read_into(name, weights[name].data)
-    return Reference(model)
-
-
-def llama_config(config: ModelConfig) -> Any:
-    return transformers.LlamaConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_heads,
-        num_key_value_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        max_position_embeddings=config.max_position,
-        rms_norm_eps=config.norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-        tie_word_embeddings=config.tie_embeddings,
-    )
-
-
-@torch.inference_mode()
-def all_logits(model: Any, ids: Sequence[int]) -> torch.Tensor:
-    """[tokens, vocabulary], in float32."""
-    return model(torch.tensor([ids]), use_cache=False).logits[0].float()
+    return Reference(load_reference(default_model))
 
 
 OPTIONS = {
