@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from atomesh.clock import Clock, MonotonicClock
 from atomesh.errors import AtomeshError
+from atomesh.frontend.anthropic.messages import CountTokens, Messages
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.contract.document_route import document_route
 from atomesh.frontend.http.boundary import Boundary
@@ -94,6 +95,8 @@ def _generation_endpoints(frontend: Frontend) -> dict[str, ASGIApp]:
     return {
         "/v1/chat/completions": ChatCompletions(frontend),
         "/v1/completions": Completions(frontend),
+        "/v1/messages": Messages(frontend),
+        "/v1/messages/count_tokens": CountTokens(frontend),
         "/tokenize": Tokenize(frontend),
         "/detokenize": Detokenize(frontend),
     }

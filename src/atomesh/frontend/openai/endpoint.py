@@ -22,15 +22,19 @@ R = TypeVar("R", bound=msgspec.Struct)
 class RequestDecoder(Generic[R]):
     """The body of the requests on `path`, under the rules that hold for all of them."""
 
-    def __init__(self, frontend: Frontend, path: str, kind: type[R]) -> None:
+    def __init__(
+        self, frontend: Frontend, path: str, kind: type[R], own_fields: frozenset[str] = frozenset()
+    ) -> None:
+        """`own_fields` mean something else here than where they are refused."""
         self._frontend = frontend
         self._path = path
         self._decoder = BodyDecoder(kind)
+        self._own_fields = own_fields
 
     async def decode(self, body: bytes) -> R:
         """Refused fields raise InvalidRequestError, unknown ones are counted."""
         decoded = await self._frontend.texts.run(len(body), lambda: self._decoder.decode(body))
-        refuse_fields(decoded.fields)
+        refuse_fields({name: decoded.fields[name] for name in decoded.fields if name not in self._own_fields})
         if unknown := decoded.unknown_fields():
             self._frontend.metrics.unknown_fields.labels(self._path).inc(len(unknown))
         return decoded.request
@@ -40,11 +44,12 @@ class Endpoint(ABC, Generic[R]):
     """An ASGI application for one route; `kind` is the type of its requests."""
 
     path: str
+    own_fields: frozenset[str] = frozenset()
 
     def __init__(self, frontend: Frontend, kind: type[R]) -> None:
         self.kind = kind
         self._frontend = frontend
-        self._decoder = RequestDecoder(frontend, self.path, kind)
+        self._decoder = RequestDecoder(frontend, self.path, kind, self.own_fields)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         received_at = self._frontend.clock.now()

@@ -1,0 +1,56 @@
+"""Tools and the choice among them, in the words of the chat API."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from atomesh.errors import InvalidRequestError
+from atomesh.frontend.anthropic.messages_request import Tool, ToolChoice
+
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def tool_fields(tools: Sequence[Tool] | None, choice: ToolChoice | None) -> dict[str, Any]:
+    """Of the chat request; none for what is not said. Raises InvalidRequestError."""
+    fields: dict[str, Any] = {}
+    if tools:
+        fields["tools"] = [_function(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    if choice is not None:
+        fields["tool_choice"] = _choice(choice)
+        if choice.disable_parallel_tool_use is not None:
+            fields["parallel_tool_calls"] = not choice.disable_parallel_tool_use
+    return fields
+
+
+def _function(tool: Tool, place: str) -> dict[str, Any]:
+    if tool.type not in (None, "custom"):
+        raise InvalidRequestError(
+            f"{place} has the type {tool.type[:60]!r}, a tool that Anthropic runs or describes itself; this "
+            "server has none of them: send custom tools with their input_schema",
+            param=f"{place}.type",
+        )
+    for field in ("name", "input_schema"):
+        if getattr(tool, field) is None:
+            raise InvalidRequestError(
+                f"{place}.{field} is missing; a tool needs it", param=f"{place}.{field}"
+            )
+    function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
+    if tool.description is not None:
+        function["description"] = tool.description
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: ToolChoice) -> Any:
+    if choice.type == "tool":
+        if choice.name is None:
+            raise InvalidRequestError(
+                "tool_choice.name is missing; the type 'tool' needs it", param="tool_choice.name"
+            )
+        return {"type": "function", "function": {"name": choice.name}}
+    if choice.type not in _CHOICES:
+        raise InvalidRequestError(
+            f"tool_choice.type is {choice.type[:40]!r}; it must be one of tool, {', '.join(_CHOICES)}",
+            param="tool_choice.type",
+        )
+    return _CHOICES[choice.type]
