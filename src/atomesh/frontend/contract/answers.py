@@ -24,16 +24,6 @@ class ErrorBody(msgspec.Struct):
     error: ErrorDetail
 
 
-class AnthropicErrorDetail(msgspec.Struct):
-    type: str
-    message: str
-
-
-class AnthropicErrorBody(msgspec.Struct):
-    type: Literal["error"]
-    error: AnthropicErrorDetail
-
-
 class CalledFunction(msgspec.Struct):
     """`arguments` is JSON text."""
 

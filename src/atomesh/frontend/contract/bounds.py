@@ -5,6 +5,13 @@ from typing import Any
 
 import msgspec
 
+from atomesh.frontend.anthropic import conversation
+from atomesh.frontend.anthropic.messages_request import (
+    MAX_TEMPERATURE,
+    InputMessage,
+    MessagesRequest,
+    PromptRequest,
+)
 from atomesh.frontend.openai.chat_request import ROLES, ChatMessage, ChatRequest
 from atomesh.frontend.openai.completion_request import CompletionRequest
 from atomesh.frontend.openai.sampling_fields import SamplingFields
@@ -31,8 +38,9 @@ def schema_of(bound: Bound) -> dict[str, float]:
 
 
 def _list_of_texts(most: int, most_bytes: int) -> dict[str, Any]:
-    """A text of so many bytes has at most so many characters."""
-    return {"minLength": 1, "maxItems": most, "maxLength": most_bytes}
+    """Or one text; a text of so many bytes has at most so many characters."""
+    text = {"minLength": 1, "maxLength": most_bytes}
+    return {**text, "maxItems": most, "items": text}
 
 
 _SAMPLING: Facts = {
@@ -40,7 +48,7 @@ _SAMPLING: Facts = {
     "max_completion_tokens": schema_of(Bound(1, LARGEST_INT32)),
     "best_of": schema_of(BOUNDS["n"]),
     "stop": _list_of_texts(sampling.MAX_STOP_STRINGS, sampling.MAX_STOP_STRING_BYTES),
-    "bad_words": {"maxItems": sampling.MAX_BAD_WORDS},
+    "bad_words": _list_of_texts(sampling.MAX_BAD_WORDS, sampling.MAX_BAD_WORD_BYTES),
     "logit_bias": {
         "maxProperties": sampling.MAX_LOGIT_BIAS,
         "propertyNames": {"type": "string", "pattern": "^(0|[1-9][0-9]{0,9})$"},
@@ -63,6 +71,15 @@ FACTS: Mapping[type[msgspec.Struct], Facts] = {
     },
     ChatMessage: {"role": {"enum": list(ROLES)}},
     TokenizeRequest: {"messages": {"minItems": 1}},
+    PromptRequest: {"messages": {"minItems": 1}, "mcp_servers": {"maxItems": 0}},
+    InputMessage: {"role": {"enum": list(conversation.ROLES)}},
+    MessagesRequest: {
+        "max_tokens": schema_of(Bound(1, LARGEST_INT32)),
+        "temperature": schema_of(Bound(0.0, MAX_TEMPERATURE)),
+        "top_p": _SAMPLING["top_p"],
+        "top_k": _SAMPLING["top_k"],
+        "stop_sequences": _SAMPLING["stop"],
+    },
 }
 REQUIRED: Mapping[type[msgspec.Struct], tuple[str, ...]] = {CompletionRequest: ("prompt",)}
 

@@ -9,21 +9,23 @@ from typing import Any
 from starlette.routing import Route
 
 from atomesh import __version__
-from atomesh.frontend.contract.answers import AnthropicErrorBody, ErrorBody
-from atomesh.frontend.contract.operation import Key, Operation
+from atomesh.frontend.contract.answers import ErrorBody
+from atomesh.frontend.contract.anthropic_answers import AnthropicErrorBody
+from atomesh.frontend.contract.operation import GENERATING, Key, Operation
 from atomesh.frontend.contract.operations import OPERATIONS
 from atomesh.frontend.contract.schemas import describe_types
 from atomesh.frontend.contract.told_route import ToldRoute
+from atomesh.frontend.http.error_shapes import is_anthropic
 
 _CONVERTER = re.compile(r":\w+(?=\})")
 _PARAMETER = re.compile(r"\{(\w+)\}")
-_ERRORS = {"openai": ErrorBody, "anthropic": AnthropicErrorBody}
 _SCHEMES = {
     "apiKey": {"type": "http", "scheme": "bearer", "description": "Where the operator asks for keys."},
     "apiKeyHeader": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     "adminToken": {"type": "http", "scheme": "bearer", "description": "The operator's."},
 }
 _ANY_KEY: list[dict[str, list[str]]] = [{}, {"apiKey": []}, {"apiKeyHeader": []}]
+_UNTOLD = Operation("", "generation", answer=dict, is_streamed=True, refusals=GENERATING)
 Schemas = Mapping[Any, Any]
 
 
@@ -53,14 +55,14 @@ def _tell(routes: Iterable[Route]) -> Iterator[tuple[Key, Operation]]:
         kind = getattr(route.endpoint, "kind", None)
         operations = route.operations if isinstance(route, ToldRoute) else OPERATIONS
         for key in keys_of(route):
-            operation = operations.get(key) or Operation("", "generation", is_streamed=kind is not None)
+            operation = operations.get(key) or _UNTOLD
             if operation.request is None and kind is not None:
                 operation = replace(operation, request=kind)
             yield key, operation
 
 
 def _types_of(operations: Iterable[Operation]) -> Iterator[Any]:
-    yield from _ERRORS.values()
+    yield from (ErrorBody, AnthropicErrorBody)
     for operation in operations:
         named = (operation.request, operation.answer, *operation.query.values())
         yield from (kind for kind in named if kind is not None)
@@ -72,7 +74,7 @@ def _describe(key: Key, operation: Operation, schemas: Schemas) -> dict[str, Any
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
         "summary": operation.summary,
         "tags": [operation.tag],
-        "responses": dict(_responses(operation, schemas)),
+        "responses": dict(_responses(path, operation, schemas)),
     }
     if parameters := [*_path_parameters(path), *_query_parameters(operation, schemas)]:
         described["parameters"] = parameters
@@ -85,14 +87,15 @@ def _describe(key: Key, operation: Operation, schemas: Schemas) -> dict[str, Any
     return described
 
 
-def _responses(operation: Operation, schemas: Schemas) -> Iterator[tuple[str, Any]]:
+def _responses(path: str, operation: Operation, schemas: Schemas) -> Iterator[tuple[str, Any]]:
     if operation.has_success:
         schema = {"type": "string"} if operation.answer is None else schemas[operation.answer]
         content = {operation.media_type: {"schema": schema}}
         if operation.is_streamed:
             content["text/event-stream"] = {"schema": {"type": "string"}}
         yield "200", {"description": "OK", "content": content}
-    refusal = {"application/json": {"schema": schemas[_ERRORS[operation.errors]]}}
+    error = AnthropicErrorBody if is_anthropic(path) else ErrorBody
+    refusal = {"application/json": {"schema": schemas[error]}}
     for status in operation.refusals:
         yield str(status), {"description": HTTPStatus(status).phrase, "content": refusal}
 

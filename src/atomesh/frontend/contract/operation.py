@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Tag = Literal["generation", "text", "models", "status", "operator", "workers"]
-ErrorShape = Literal["openai", "anthropic"]
 
 READING = (401, 403, 404, 405, 503)
 GENERATING = (400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 501, 503, 504)
@@ -29,7 +28,6 @@ class Operation:
     media_type: str = "application/json"
     query: Mapping[str, Any] = field(default_factory=dict)
     refusals: tuple[int, ...] = READING
-    errors: ErrorShape = "openai"
     has_success: bool = True
     is_admin: bool = False
 

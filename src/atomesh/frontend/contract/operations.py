@@ -3,6 +3,8 @@
 A request's type is the endpoint's own, its `kind`, and is named here where the route reads it itself.
 """
 
+from typing import Any
+
 from atomesh.frontend.contract.answers import (
     ChatCompletion,
     Completion,
@@ -15,9 +17,12 @@ from atomesh.frontend.contract.answers import (
     TokenizerInfo,
     Version,
 )
+from atomesh.frontend.contract.anthropic_answers import Message, TokenCount
 from atomesh.frontend.contract.operation import GENERATING, READING, Operation, Operations
 
 _TOKENIZING = tuple(status for status in GENERATING if status not in (500, 501, 504))
+_KEPT = (400, *READING, 429)
+_ANY = dict[str, Any]
 
 OPERATIONS: Operations = {
     ("POST", "/v1/chat/completions"): Operation(
@@ -31,6 +36,34 @@ OPERATIONS: Operations = {
         "generation",
         refusals=GENERATING,
         has_success=False,
+    ),
+    ("POST", "/v1/messages"): Operation(
+        "Answer a chat, as Anthropic has it",
+        "generation",
+        answer=Message,
+        is_streamed=True,
+        refusals=GENERATING,
+    ),
+    ("POST", "/v1/messages/count_tokens"): Operation(
+        "The tokens of a chat's prompt", "text", answer=TokenCount, refusals=_TOKENIZING
+    ),
+    ("POST", "/v1/responses"): Operation(
+        "Answer a chat, and keep the answer", "generation", answer=_ANY, is_streamed=True, refusals=GENERATING
+    ),
+    ("GET", "/v1/responses/{id}"): Operation(
+        "A kept answer", "generation", answer=_ANY, is_streamed=True, refusals=_KEPT
+    ),
+    ("DELETE", "/v1/responses/{id}"): Operation(
+        "Forget a kept answer", "generation", answer=_ANY, refusals=_KEPT
+    ),
+    ("POST", "/v1/responses/{id}/cancel"): Operation(
+        "End an answer in the background", "generation", answer=_ANY, refusals=_KEPT
+    ),
+    ("GET", "/v1/responses/{id}/input_items"): Operation(
+        "What a kept answer answered", "generation", answer=_ANY, refusals=_KEPT
+    ),
+    ("POST", "/v1/responses/input_tokens"): Operation(
+        "The tokens of a response's prompt", "text", answer=_ANY, refusals=_TOKENIZING
     ),
     ("POST", "/tokenize"): Operation(
         "The token ids of a text or a chat", "text", answer=TokenizeAnswer, refusals=_TOKENIZING

@@ -154,6 +154,9 @@ def test_logprobs_of_a_completion_are_fewer(value: int) -> None:
         ("CompletionRequest", {"prompt": ""}, False),
         ("CompletionRequest", {}, False),
         ("DetokenizeRequest", {}, False),
+        ("MessagesRequest", {**HELLO, "max_tokens": 1}, True),
+        ("MessagesRequest", HELLO, False),
+        ("MessagesRequest", {**HELLO, "max_tokens": 1, "temperature": 1.5}, False),
     ],
     ids=repr,
 )
