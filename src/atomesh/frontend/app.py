@@ -20,6 +20,9 @@ from atomesh.frontend.http.error_answers import answer_atomesh_error, answer_htt
 from atomesh.frontend.openai.chat import ChatCompletions
 from atomesh.frontend.openai.completions import Completions
 from atomesh.frontend.openai.models import model_routes
+from atomesh.frontend.openai.responses.endpoint import InputTokens, Responses
+from atomesh.frontend.openai.responses.kept_responses import KeptResponses
+from atomesh.frontend.openai.responses.stored_routes import stored_routes
 from atomesh.frontend.openai.tokenize import Detokenize, Tokenize
 from atomesh.frontend.openai.tokenizer_info import tokenizer_info_route
 from atomesh.frontend.options import FrontendOptions
@@ -48,15 +51,17 @@ def create_app(
     """
     options = options or FrontendOptions()
     frontend = _make_frontend(models, options, metrics or FrontendMetrics(), clock or MonotonicClock())
-    endpoints = _generation_endpoints(frontend)
+    kept = KeptResponses(options)
+    endpoints = _generation_endpoints(frontend, kept)
     generating = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     all_routes = [*routes, *generating, *model_routes(frontend), *status_routes(frontend)]
-    all_routes.append(tokenizer_info_route(frontend))
+    all_routes += [*stored_routes(frontend, kept), tokenizer_info_route(frontend)]
     all_routes.append(document_route([route for route in all_routes if isinstance(route, Route)]))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield
+        await kept.close()
         frontend.texts.close()
 
     app = Starlette(
@@ -91,12 +96,14 @@ def _make_frontend(
     return frontend
 
 
-def _generation_endpoints(frontend: Frontend) -> dict[str, ASGIApp]:
+def _generation_endpoints(frontend: Frontend, kept: KeptResponses) -> dict[str, ASGIApp]:
     return {
         "/v1/chat/completions": ChatCompletions(frontend),
         "/v1/completions": Completions(frontend),
         "/v1/messages": Messages(frontend),
         "/v1/messages/count_tokens": CountTokens(frontend),
+        Responses.path: Responses(frontend, kept),
+        InputTokens.path: InputTokens(frontend, kept),
         "/tokenize": Tokenize(frontend),
         "/detokenize": Detokenize(frontend),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -16,6 +17,8 @@ class FrontendOptions:
     A stream's 200 is held back for the first token, at most `hold_s`; after that a comment goes whenever
     nothing went for `keep_alive_s`. Texts above `inline_characters` are tokenised by `text_threads` threads,
     which also render all chats; the texts in line for them have at most `max_text_characters` together.
+    Responses that clients may ask for again are kept in the file `response_store`, or in memory without one,
+    at most so many and so many bytes; `max_background` of them may be in the making with nobody waiting.
     `explain` tells how an answer's requests, of these ids, were served: in further fields of the answer.
     """
 
@@ -29,6 +32,10 @@ class FrontendOptions:
     max_prompts: int = 1024
     max_answers: int = 1024
     max_timeout_s: float = 86_400.0
+    response_store: Path | None = None
+    max_stored_responses: int = 100_000
+    max_stored_bytes: int = 256 * 2**20
+    max_background: int = 256
     chat_template_kwargs: frozenset[str] = frozenset(
         {"enable_thinking", "thinking", "custom_instructions", "date_string"}
     )

@@ -13,7 +13,6 @@ from atomesh.observability.metrics import FrontendMetrics
 from atomesh.observability.request_record import record_of
 
 OTHER = "other"
-LAYERED_PATHS = ("/v1/responses",)  # of no route of ours: a layer around the routes may answer it
 _CONVERTER = re.compile(r":\w+(?=\})")
 
 
@@ -24,7 +23,7 @@ class Boundary:
         self._app = app
         self._metrics = metrics
         self._patterns = [route for route in routes if "{" in route.path]
-        self._paths = frozenset({route.path for route in routes if "{" not in route.path} | {*LAYERED_PATHS})
+        self._paths = frozenset({route.path for route in routes if "{" not in route.path})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -22,6 +22,7 @@ ROUTES = [
     Route("/workers/{id:path}", answer, methods=["DELETE"]),
     Route("/workers/{id}/role", answer, methods=["POST"]),
     Route("/explain/{id}", answer, methods=["GET"]),
+    Route("/v1/responses", answer, methods=["POST"]),
     Route("/v1/models/{id:path}", answer, methods=["GET"]),
 ]
 

@@ -1,0 +1,201 @@
+"""Responses kept in SQLite: in memory, or in a file that outlives the process. One thread works on it."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from atomesh.errors import ConfigurationError
+from atomesh.frontend.openai.responses.stored_response import StoredResponse, StoreLimits
+
+T = TypeVar("T")
+
+_VERSION = 1
+_SCHEMA = f"""
+CREATE TABLE responses (
+    id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    previous TEXT,
+    used INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    is_live INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    items BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX by_use ON responses (used);
+CREATE INDEX by_life ON responses (is_live) WHERE is_live;
+PRAGMA user_version = {_VERSION};
+"""
+# From a response back to the first of its conversation, all of one owner.
+_CONVERSATION = """
+WITH RECURSIVE line (id, previous, place) AS (
+    SELECT id, previous, 0 FROM responses WHERE id = :id AND owner = :owner
+    UNION ALL
+    SELECT r.id, r.previous, line.place + 1 FROM responses r JOIN line ON r.id = line.previous
+    WHERE r.owner = :owner AND line.place < :limit
+)
+SELECT r.id, r.previous, r.body, r.items FROM line JOIN responses r ON r.id = line.id ORDER BY line.place DESC
+"""
+_LOST = {"code": "server_error", "message": "the server ended before the answer was complete; ask again"}
+
+
+class ResponseStore:
+    """Raises ConfigurationError when the file cannot be opened, is another's, or is in use.
+
+    An older response of a conversation counts as used whenever a newer one is: what is let go of first is
+    never what something kept still needs.
+    """
+
+    def __init__(self, path: Path | None, limits: StoreLimits) -> None:
+        """In memory where `path` is None."""
+        self._limits = limits
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="atomesh-responses")
+        self._database = _open(path)
+        self._count, self._bytes, self._uses = self._measure()
+
+    async def put(self, response: StoredResponse) -> None:
+        """Under its id, in place of what was there; what no longer fits goes."""
+        await self._run(lambda: self._put(response))
+
+    async def get(self, owner: str, response_id: str) -> StoredResponse | None:
+        return await self._run(lambda: self._get(owner, response_id))
+
+    async def conversation(self, owner: str, response_id: str) -> list[StoredResponse] | None:
+        """From its first response to this one; None where one of them is not kept."""
+        return await self._run(lambda: self._conversation(owner, response_id))
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """Whether it was there."""
+        return await self._run(lambda: self._delete(owner, response_id))
+
+    def close(self) -> None:
+        """What was put is written before this returns."""
+        self._thread.submit(self._database.close).result()
+        self._thread.shutdown()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self._thread.submit(work))
+
+    def _measure(self) -> tuple[int, int, int]:
+        row = self._database.execute("SELECT COUNT(*), SUM(size), MAX(used) FROM responses").fetchone()
+        return row[0], row[1] or 0, row[2] or 0
+
+    def _put(self, response: StoredResponse) -> None:
+        body, items = msgspec.json.encode(response.body), msgspec.json.encode(response.items)
+        size = len(body) + len(items)
+        with self._database:
+            self._forget("id = ?", response.id)
+            self._uses += 1
+            row = (
+                response.id,
+                response.owner,
+                response.previous,
+                self._uses,
+                size,
+                response.is_live,
+                body,
+                items,
+            )
+            self._database.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._count, self._bytes = self._count + 1, self._bytes + size
+            if response.previous is not None:
+                self._use(self._line(response.owner, response.id))
+            while self._count > self._limits.responses or self._bytes > self._limits.num_bytes:
+                self._forget("id = (SELECT id FROM responses ORDER BY used LIMIT 1)")
+
+    def _forget(self, where: str, *values: str) -> int:
+        query = f"DELETE FROM responses WHERE {where} RETURNING size"  # noqa: S608  words of ours alone
+        sizes = [size for (size,) in self._database.execute(query, values)]
+        self._count, self._bytes = self._count - len(sizes), self._bytes - sum(sizes)
+        return len(sizes)
+
+    def _get(self, owner: str, response_id: str) -> StoredResponse | None:
+        query = "SELECT body, items FROM responses WHERE id = ? AND owner = ?"
+        row = self._database.execute(query, (response_id, owner)).fetchone()
+        return None if row is None else _read(owner, *row)
+
+    def _line(self, owner: str, response_id: str) -> list[tuple[str, str | None, bytes, bytes]]:
+        values = {"id": response_id, "owner": owner, "limit": self._limits.responses}
+        return self._database.execute(_CONVERSATION, values).fetchall()
+
+    def _conversation(self, owner: str, response_id: str) -> list[StoredResponse] | None:
+        line = self._line(owner, response_id)
+        if not line or line[0][1] is not None:
+            return None
+        with self._database:
+            self._use(line)
+        return [_read(owner, body, items) for _, _, body, items in line]
+
+    def _use(self, line: list[tuple[str, str | None, bytes, bytes]]) -> None:
+        """The newest first, so that the oldest is the last to go."""
+        for response_id, *_ in reversed(line):
+            self._uses += 1
+            query = "UPDATE responses SET used = ? WHERE id = ?"
+            self._database.execute(query, (self._uses, response_id))
+
+    def _delete(self, owner: str, response_id: str) -> bool:
+        with self._database:
+            return bool(self._forget("id = ? AND owner = ?", response_id, owner))
+
+
+def _read(owner: str, body: bytes, items: bytes) -> StoredResponse:
+    return StoredResponse(owner, msgspec.json.decode(body), msgspec.json.decode(items))
+
+
+def check_response_store(path: Path | None) -> None:
+    """Raises ConfigurationError for a file that could not be used."""
+    if path is not None:
+        _open(path).close()
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    try:
+        return _prepared(":memory:" if path is None else _own_file(path))
+    except (OSError, sqlite3.Error) as error:
+        told = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigurationError(
+            f"--response-store {path} cannot be used: {told}; name a file of its own, in a directory that "
+            "can be written, that no other gateway has"
+        ) from error
+
+
+def _own_file(path: Path) -> str:
+    """Readable by this user alone: it holds what clients said."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    return str(path)
+
+
+def _prepared(name: str) -> sqlite3.Connection:
+    database = sqlite3.connect(name, timeout=1.0, check_same_thread=False)
+    try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        tables = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+        if version == 0 and tables == 0:
+            database.executescript(_SCHEMA)
+        elif version != _VERSION:
+            raise sqlite3.DatabaseError(f"it is of version {version}, and this program writes {_VERSION}")
+        _end_lost(database)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _end_lost(database: sqlite3.Connection) -> None:
+    """What ran when the process before this one ended has failed."""
+    with closing(database.execute("SELECT id, body FROM responses WHERE is_live")) as rows:
+        lost = [(row[0], msgspec.json.decode(row[1])) for row in rows]
+    with database:
+        for response_id, body in lost:
+            ended = msgspec.json.encode({**body, "status": "failed", "error": _LOST})
+            query = "UPDATE responses SET is_live = 0, body = ?, size = size + ? WHERE id = ?"
+            database.execute(query, (ended, len(ended) - len(msgspec.json.encode(body)), response_id))
