@@ -24,6 +24,7 @@ MAX_DRAIN_S = 86_400
 MIN_KV_LEASE_S = 0.1
 MAX_KV_LEASE_S = 86_400
 MIN_BODY_BYTES = 2**10
+MIN_STORE_BYTES = 2**20
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -110,6 +111,11 @@ class GatewayFlags:
     """Origin whose pages may call the API from a browser; repeat for several, * for all."""
     max_body: Annotated[int, SIZE] = 16 * 2**20
     """Longest request body, such as 16MiB."""
+    response_store: Path | None = None
+    """File in which answers of /v1/responses are kept, so that they outlive the gateway; by default they are
+    kept in memory."""
+    response_store_size: Annotated[int, SIZE] = 256 * 2**20
+    """What they may come to, such as 256MiB; those unused for longest go first."""
     drain_timeout: float = 20.0
     """Seconds that running answers get to finish after SIGTERM or Ctrl-C."""
     backend: tuple[str, ...] = ()
@@ -145,6 +151,11 @@ class GatewayFlags:
     def __post_init__(self) -> None:
         check_drain_timeout(self.drain_timeout)
         parse_policies(self.policy)
+        if self.response_store_size < MIN_STORE_BYTES:
+            raise ConfigurationError(
+                f"--response-store-size is {self.response_store_size} bytes; it must be at least "
+                f"{format_size(MIN_STORE_BYTES)}"
+            )
         if self.max_body < MIN_BODY_BYTES:
             raise ConfigurationError(
                 f"--max-body is {self.max_body} bytes; it must be at least {format_size(MIN_BODY_BYTES)}"

@@ -95,7 +95,7 @@ def gateway(
         cors_origins=gateway.cors_origin,
         model_aliases=model_alias,
         drain_s=gateway.drain_timeout,
-        frontend=FrontendOptions(max_body_bytes=gateway.max_body),
+        frontend=frontend_options(gateway),
         rules=DispatchRules(
             PlacementRules(gateway.require_disaggregation, may_fetch=gateway.prefix_fetch),
             FlowRules(gateway.on_transfer_failure),
@@ -110,6 +110,14 @@ def gateway(
     tell = announcer(_log, None, process.log_format)
     run_async(lambda: _serve(options, gateway.chat_template, listener, Voices(announce, tell)))
     return 0
+
+
+def frontend_options(flags: GatewayFlags) -> FrontendOptions:
+    return FrontendOptions(
+        max_body_bytes=flags.max_body,
+        response_store=flags.response_store,
+        max_stored_bytes=flags.response_store_size,
+    )
 
 
 def split_workers(

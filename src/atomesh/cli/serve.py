@@ -39,6 +39,7 @@ from atomesh.cli.saying import say
 from atomesh.cli.secret_files import cluster_secret
 from atomesh.cli.socket_directory import socket_directory
 from atomesh.cli.supervisor import ChildSpec, Supervisor
+from atomesh.frontend.openai.responses.response_store import check_response_store
 from atomesh.protocol.address import UnixAddress
 
 STOP_S = 5.0  # beyond the time for draining
@@ -105,6 +106,7 @@ def serve(
     engine.to_options(engine.threads)
     check_template(gateway.chat_template)
     check_workers_file(gateway.workers_file)
+    check_response_store(gateway.response_store)
     keys = environment.api_keys(api_key)
     entry = access.to_options(keys)
     access.check()

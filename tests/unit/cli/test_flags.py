@@ -54,6 +54,8 @@ def test_what_is_handed_on_is_what_was_given() -> None:
         chat_template=Path("a template.jinja"),
         cors_origin=("https://a.example", "https://b.example"),
         max_body=2**20,
+        response_store=Path("responses.db"),
+        response_store_size=2**30,
         drain_timeout=0.5,
         require_disaggregation=True,
         policy=("session", "model=a/b,prefill=prefix_hash,decode=random"),
@@ -97,6 +99,13 @@ def test_a_body_has_room_for_a_request() -> None:
     with pytest.raises(ConfigurationError, match="--max-body is 1023 bytes; it must be at least 1KiB"):
         parse("--max-body=1023")
     assert parse("--max-body=1KiB")[1].max_body == 1024
+
+
+def test_a_store_has_room_for_a_response() -> None:
+    refusal = "--response-store-size is 1048575 bytes; it must be at least 1MiB"
+    with pytest.raises(ConfigurationError, match=refusal):
+        parse("--response-store-size=1048575")
+    assert parse("--response-store-size=1MiB")[1].response_store_size == 2**20
 
 
 @pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "86401"])
