@@ -35,7 +35,7 @@ _REFUSED_FIELDS = {
     "audio": _UNSUPPORTED,
     "chat_template": "cannot be sent by a client; the operator sets it",
     "prompt_embeds": _UNSUPPORTED,
-    "suffix": _UNSUPPORTED,
+    "suffix": "belongs to /v1/completions; remove it, or send the rendered prompt there",
     "use_beam_search": _UNSUPPORTED,
 }
 # What asks for nothing but the default, as some clients write out what others leave out.

@@ -14,6 +14,7 @@ class ByteTokenizer:
     bos_token_id = BOS
     eos_token_ids = (END,)
     special_tokens = _SPECIAL
+    puts_space_first = False
     named_tokens = MappingProxyType({"bos_token": "<s>", "eos_token": "<|end|>"})
 
     def __init__(self) -> None:
@@ -33,6 +34,9 @@ class ByteTokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id]) if token_id < 256 else self._names.get(token_id, b"")
+
+    def token_id(self, token: str) -> int | None:
+        return _SPECIAL.get(token)
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._names

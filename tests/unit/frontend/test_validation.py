@@ -70,5 +70,5 @@ def test_tools_are_refused_beside_another_choice() -> None:
 
 @pytest.mark.parametrize("raw", [b'"\\ud800"', b"1e999"])
 def test_what_cannot_be_decoded_is_no_default(raw: bytes) -> None:
-    with pytest.raises(InvalidRequestError, match="suffix is not supported"):
+    with pytest.raises(InvalidRequestError, match="suffix belongs to /v1/completions"):
         refuse_fields({"suffix": msgspec.Raw(raw)})

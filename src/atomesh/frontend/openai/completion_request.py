@@ -20,6 +20,7 @@ Prompt = str | list[int]
 
 class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
     prompt: str | list[str | int | list[int]] | None = None
+    suffix: str | None = None
     echo: bool | None = None
     logprobs: int | None = None
 
@@ -29,6 +30,7 @@ def parse_completion_sampling(
 ) -> SamplingParams:
     """Checks everything but the prompt. Raises InvalidRequestError."""
     check_shared_fields(request)
+    _check_suffix(request)
     if request.logprobs is not None:
         COMPLETION_LOGPROBS.check("logprobs", request.logprobs)
     return make_sampling(
@@ -40,8 +42,24 @@ def parse_completion_sampling(
     )
 
 
-def split_prompts(prompt: str | Sequence[str | int | list[int]] | None) -> list[Prompt]:
-    """One text, one list of ids, or a list of either; never a mixture. Raises InvalidRequestError."""
+def _check_suffix(request: CompletionRequest) -> None:
+    for name in ("echo", "truncate_prompt_tokens"):
+        if request.suffix and getattr(request, name):
+            raise InvalidRequestError(
+                f"{name} cannot be had with suffix, whose prompt is made of two texts; remove one of both",
+                param=name,
+            )
+
+
+def split_prompts(
+    prompt: str | Sequence[str | int | list[int]] | None, *, may_be_empty: bool = False
+) -> list[Prompt]:
+    """One text, one list of ids, or a list of either; never a mixture. Raises InvalidRequestError.
+
+    `may_be_empty`: a text or a list of ids, not the list of them.
+    """
+    if prompt == "" and may_be_empty:
+        return [""]
     if not prompt:
         raise InvalidRequestError("prompt is missing or empty; send a text or token ids", param="prompt")
     if isinstance(prompt, str):
@@ -53,7 +71,7 @@ def split_prompts(prompt: str | Sequence[str | int | list[int]] | None) -> list[
         )
     if kinds == {int}:
         return [list(prompt)]  # type: ignore[arg-type]
-    if not all(prompt):
+    if not (may_be_empty or all(prompt)):
         place = next(index for index, item in enumerate(prompt) if not item)
         raise InvalidRequestError(f"prompt[{place}] is empty; send a non-empty one", param=f"prompt[{place}]")
     return list(prompt)  # type: ignore[arg-type]

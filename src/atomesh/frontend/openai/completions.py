@@ -22,11 +22,13 @@ from atomesh.frontend.openai.generation_factory import (
 )
 from atomesh.frontend.openai.sampling_fields import check_answers
 from atomesh.frontend.structured_output.compiling import requested_grammar
+from atomesh.frontend.text.fill_in_the_middle import FillInTheMiddle, fill_in_the_middle
 from atomesh.frontend.text.text_pool import sum_sizes
 
 
 class Completions(Endpoint[CompletionRequest]):
     path = "/v1/completions"
+    own_fields = frozenset({"suffix"})
 
     def __init__(self, frontend: Frontend) -> None:
         super().__init__(frontend, CompletionRequest)
@@ -34,11 +36,16 @@ class Completions(Endpoint[CompletionRequest]):
     async def _plan(self, call: Call, request: CompletionRequest) -> Plan:
         model = call.find_model(request.model)
         params = parse_completion_sampling(request, model.sampling_defaults)
-        prompts = split_prompts(request.prompt)
+        prompts = split_prompts(request.prompt, may_be_empty=bool(request.suffix))
         check_answers(len(prompts), params.n, self._frontend.options)
+        middle = fill_in_the_middle(model.tokenizer) if request.suffix else None
         factory = await make_factory(self._frontend, "cmpl", model, params, request, call.policy)
         factory = factory.obeying(await requested_grammar(self._frontend, model, request))
-        encoded = await self._encode(factory, request, prompts)
+        if middle is None:
+            encoded = await self._encode(factory, request, prompts)
+        else:
+            factory = factory.ending_with(middle.end_token_ids)
+            encoded = await self._encode_around(middle, factory, request, prompts)
         kept = count_kept(request.truncate_prompt_tokens, factory.description.max_model_len)
         most = factory.description.max_model_len if kept is None else kept  # what is longer is refused below
         factory.check_size([min(len(token_ids), most) for token_ids in encoded])
@@ -62,6 +69,26 @@ class Completions(Endpoint[CompletionRequest]):
             text = self._bound(factory, request, prompt, _param(index))
             encode = partial(tokenizer.encode, text, add_special_tokens=adds)
             encoded.append(await self._frontend.texts.run(len(text), encode, together=together))
+        return encoded
+
+    async def _encode_around(
+        self,
+        middle: FillInTheMiddle,
+        factory: GenerationFactory,
+        request: CompletionRequest,
+        prompts: Sequence[Prompt],
+    ) -> list[list[int]]:
+        """Each prompt, what is to be filled in, and the suffix."""
+        tokenizer, suffix = factory.model.tokenizer, request.suffix or ""
+        adds_bos = request.add_special_tokens is not False
+        together, most = sum_sizes([*prompts, suffix]), factory.description.max_model_len
+        encoded = []
+        for index, prompt in enumerate(prompts):
+            size = len(prompt) + len(suffix)
+            if isinstance(prompt, str):
+                self._frontend.bounds.check_characters(size, tokenizer, most, param=_param(index))
+            encode = partial(middle.encode, tokenizer, prompt, suffix, adds_bos=adds_bos)
+            encoded.append(await self._frontend.texts.run(size, encode, together=together))
         return encoded
 
     def _bound(self, factory: GenerationFactory, request: CompletionRequest, text: str, param: str) -> str:

@@ -48,6 +48,13 @@ class GenerationFactory:
             return self
         return replace(self, shared=msgspec.structs.replace(self.shared, grammar=grammar))
 
+    def ending_with(self, token_ids: Sequence[int]) -> Self:
+        """The same, but these ids end an answer too, unless it is to go on beyond its end."""
+        if self.params.ignore_eos:
+            return self
+        ends = tuple(dict.fromkeys((*self.shared.eos_token_ids, *token_ids)))
+        return replace(self, shared=msgspec.structs.replace(self.shared, eos_token_ids=ends))
+
     def check_size(self, prompt_sizes: Sequence[int]) -> None:
         """For prompts of so many tokens each. Raises InvalidRequestError when their frames are too large.
 

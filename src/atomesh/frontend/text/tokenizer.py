@@ -53,7 +53,7 @@ class Tokenizer:
         longest_first = sorted(self.special_tokens, key=len, reverse=True)
         self._control_pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._bytes = _bytes_by_id(self._open, definition)
-        self._strips_leading_space = strips_leading_space(definition.spec.get("decoder"))
+        self.puts_space_first = strips_leading_space(definition.spec.get("decoder"))
 
     @property
     def vocab_size(self) -> int:
@@ -83,11 +83,16 @@ class Tokenizer:
         """The whole text of `ids`; bytes that are not UTF-8 become U+FFFD, unknown ids nothing."""
         skipped = self._special_ids if skip_special_tokens else frozenset()
         text = b"".join(self.token_bytes(i) for i in ids if i not in skipped).decode("utf-8", "replace")
-        return text.removeprefix(" ") if self._strips_leading_space else text
+        return text.removeprefix(" ") if self.puts_space_first else text
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that the token adds to a text; none for an id that stands for nothing."""
         return self._bytes[token_id] if 0 <= token_id < len(self._bytes) else b""
+
+    def token_id(self, token: str) -> int | None:
+        """Of the token with just this text in the vocabulary, special or not."""
+        token_id: int | None = self._open.token_to_id(token)
+        return token_id
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids
