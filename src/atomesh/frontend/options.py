@@ -37,7 +37,16 @@ class FrontendOptions:
     max_stored_bytes: int = 256 * 2**20
     max_background: int = 256
     chat_template_kwargs: frozenset[str] = frozenset(
-        {"enable_thinking", "thinking", "custom_instructions", "date_string"}
+        {
+            "enable_thinking",
+            "thinking",
+            "reasoning_effort",
+            "thinking_budget",
+            "clear_thinking",
+            "preserve_thinking",
+            "custom_instructions",
+            "date_string",
+        }
     )
     explain: Callable[[Sequence[str]], dict[str, Any]] = _nothing_to_explain
 

@@ -7,6 +7,7 @@ from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.frontend.token_service import TokenService
 
 if TYPE_CHECKING:
+    from atomesh.frontend.reasoning.dialect import ReasoningDialect
     from atomesh.frontend.templates.chat_template import ChatTemplate
     from atomesh.frontend.text.tokenizer import Tokenizer
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 class ServedModel:
     """`name` is the id in /v1/models; a request may also name it by any of `aliases`. `created` is in Unix
     seconds. `sampling_defaults` hold for requests that do not say. What `is_relayed` is another server's,
-    text and all: its requests never come as far as the routes of this package.
+    text and all: its requests never come as far as the routes of this package. `reasoning_dialect` is how it
+    tells its reasoning from its answer, None where it does not reason.
     """
 
     name: str
@@ -26,3 +28,4 @@ class ServedModel:
     aliases: tuple[str, ...] = field(default=())
     sampling_defaults: SamplingDefaults = NO_DEFAULTS
     is_relayed: bool = False
+    reasoning_dialect: "ReasoningDialect | None" = None

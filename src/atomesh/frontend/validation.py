@@ -10,6 +10,7 @@ from atomesh.errors import InvalidRequestError
 _CONSTRAINED = "is an older name; ask with structured_outputs or response_format"
 _INTERNAL = "is internal to the serving mesh and not taken from clients; remove it"
 _UNSUPPORTED = "is not supported by this version; remove it"
+_OF_CHATS = "belongs to /v1/chat/completions, where answers are told apart from reasoning; remove it"
 
 _REFUSED_FIELDS = {
     "guided_json": _CONSTRAINED,
@@ -30,7 +31,9 @@ _REFUSED_FIELDS = {
     "tools": "are not supported by this version; remove them or set tool_choice to 'none'",
     "functions": _UNSUPPORTED,
     "function_call": _UNSUPPORTED,
-    "reasoning_effort": _UNSUPPORTED,
+    "reasoning_effort": _OF_CHATS,
+    "thinking_token_budget": _OF_CHATS,
+    "include_reasoning": _OF_CHATS,
     "modalities": "can only be ['text']; remove it",
     "audio": _UNSUPPORTED,
     "chat_template": "cannot be sent by a client; the operator sets it",
@@ -47,6 +50,7 @@ _DEFAULTS: Mapping[str, tuple[object, ...]] = {
     "modalities": (["text"],),
     "suffix": ("",),
     "use_beam_search": (False,),
+    "include_reasoning": (True,),
 }
 _LONGEST_DEFAULT = 100
 _REFUSED_HEADERS = ("x-atomesh-", "x-data-parallel-rank", "x-prefiller-host-port", "x-kv-transfer")

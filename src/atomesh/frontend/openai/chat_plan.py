@@ -8,6 +8,7 @@ from atomesh.frontend.context import Frontend
 from atomesh.frontend.generation import Generation
 from atomesh.frontend.openai.call import Call
 from atomesh.frontend.openai.chat_prompt import ChatPrompt, encode_chat
+from atomesh.frontend.openai.chat_reasoning import check_reasoning, plan_chat_reasoning
 from atomesh.frontend.openai.chat_request import ChatRequest, parse_chat_sampling
 from atomesh.frontend.openai.generation_factory import (
     GenerationFactory,
@@ -17,6 +18,8 @@ from atomesh.frontend.openai.generation_factory import (
     truncate,
 )
 from atomesh.frontend.openai.sampling_fields import check_answers
+from atomesh.frontend.reasoning.reasoning_plan import Constraint
+from atomesh.frontend.reasoning.reasoning_request import template_variables
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.structured_output.compiling import requested_grammar
 
@@ -40,11 +43,15 @@ async def plan_chat(frontend: Frontend, call: Call, request: ChatRequest, id_pre
     description = model.service.describe()
     params = parse_chat_sampling(request, model.sampling_defaults)
     check_answers(1, params.n, frontend.options)
+    asked = check_reasoning(model, request)
     factory = await make_factory(frontend, id_prefix, model, params, request, call.policy)
     factory = factory.obeying(await requested_grammar(frontend, model, request))
     token_ids = await encode_request(frontend, model, request)
+    constraint = Constraint.NONE if factory.shared.grammar is None else Constraint.ANSWER
+    reasoning = plan_chat_reasoning(model, request, asked, token_ids, constraint)
+    factory = factory.reading(reasoning)
     factory.check_size([min(len(token_ids), description.max_model_len)])
-    return ChatPlan(model, factory, factory.make(0, token_ids, "messages"), PlainAnswer)
+    return ChatPlan(model, factory, factory.make(0, token_ids, "messages"), reasoning.around(PlainAnswer))
 
 
 async def encode_request(frontend: Frontend, model: ServedModel, request: ChatRequest) -> list[int]:
@@ -56,7 +63,7 @@ async def encode_request(frontend: Frontend, model: ServedModel, request: ChatRe
         request.add_generation_prompt,
         request.continue_final_message,
         request.add_special_tokens,
-        request.chat_template_kwargs,
+        template_variables(request, model.reasoning_dialect),
         is_truncated=kept is not None,
     )
     token_ids = await encode_chat(frontend, model, prompt)

@@ -41,7 +41,7 @@ async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt
         )
     max_model_len = model.service.describe().max_model_len
     _check_number(prompt.messages, max_model_len)
-    messages = parse_messages(prompt.messages)
+    messages = _in_dialect(parse_messages(prompt.messages), model)
     characters = sum(len(message["content"]) for message in messages)
     if not prompt.is_truncated:
         frontend.bounds.check_characters(characters, model.tokenizer, max_model_len, param="messages")
@@ -56,6 +56,11 @@ async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt
         ),
     )
     return _with_bos(token_ids, model) if prompt.add_special_tokens else token_ids
+
+
+def _in_dialect(messages: list[dict[str, Any]], model: ServedModel) -> Sequence[Mapping[str, Any]]:
+    dialect = model.reasoning_dialect
+    return messages if dialect is None else [dialect.adapt_message(message) for message in messages]
 
 
 def _require_template(model: ServedModel) -> "ChatTemplate":

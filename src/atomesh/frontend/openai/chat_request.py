@@ -32,6 +32,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class ChatRequest(SamplingFields, frozen=True, kw_only=True):
@@ -42,6 +43,9 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    thinking_token_budget: int | None = None
+    include_reasoning: bool | None = None
 
 
 def parse_chat_sampling(request: ChatRequest, defaults: SamplingDefaults = NO_DEFAULTS) -> SamplingParams:
@@ -94,9 +98,12 @@ def _parse_message(message: ChatMessage, place: str) -> dict[str, Any]:
         "role": "system" if message.role == "developer" else message.role,
         "content": _parse_content(message.content, f"{place}.content"),
     }
-    for name in ("name", "tool_call_id", "reasoning_content"):
+    for name in ("name", "tool_call_id"):
         if (value := getattr(message, name)) is not None:
             parsed[name] = value
+    reasoning = message.reasoning_content if message.reasoning is None else message.reasoning
+    if reasoning is not None:
+        parsed |= {"reasoning_content": reasoning, "reasoning": reasoning}
     if message.tool_calls:
         parsed["tool_calls"] = [_parse_call(call) for call in message.tool_calls]
     return parsed

@@ -14,6 +14,7 @@ from atomesh.frontend.context import Frontend
 from atomesh.frontend.generation import Generation, TextOptions
 from atomesh.frontend.openai.answer_head import AnswerHead, fingerprint
 from atomesh.frontend.openai.sampling_fields import SamplingFields
+from atomesh.frontend.reasoning.reasoning_plan import ReasoningPlan
 from atomesh.frontend.resolve import fit_to_prompt, resolve_shared
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.text.text_pool import sum_sizes
@@ -47,6 +48,14 @@ class GenerationFactory:
         if grammar is None:
             return self
         return replace(self, shared=msgspec.structs.replace(self.shared, grammar=grammar))
+
+    def reading(self, reasoning: ReasoningPlan) -> Self:
+        """The same, but with its answers' reasoning as planned, before whatever they must obey."""
+        grammar = self.shared.grammar
+        if grammar is not None:
+            grammar = msgspec.structs.replace(grammar, begins_after=reasoning.before_answer)
+        shared = msgspec.structs.replace(self.shared, reasoning=reasoning.spec, grammar=grammar)
+        return replace(self, shared=shared, shown_special=self.shown_special | reasoning.shown_tokens)
 
     def ending_with(self, token_ids: Sequence[int]) -> Self:
         """The same, but these ids end an answer too, unless it is to go on beyond its end."""
