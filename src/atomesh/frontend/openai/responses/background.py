@@ -33,6 +33,15 @@ class BackgroundRun:
     log: EventLog = field(default_factory=EventLog)
     task: "asyncio.Task[None] | None" = None
     is_server_ending: bool = False
+    is_answering: bool = True
+
+    @property
+    def id(self) -> str:
+        return self.planned.renderer.id
+
+    @property
+    def owner(self) -> str:
+        return self.planned.owner
 
     def body(self) -> Body:
         return self.planned.renderer.body()
@@ -47,6 +56,7 @@ class BackgroundRun:
             _log.info("response %s has failed: %s", renderer.id, error.message)
         except Exception:  # noqa: BLE001  the task's root: nobody else would hear of it
             _log.exception("response %s has failed", renderer.id)
+        self.is_answering = False
         await self.keep()
         self.log.close(is_whole=renderer.status in ("completed", "incomplete"))
 
@@ -59,11 +69,18 @@ class BackgroundRun:
             self.log.append(renderer.error_frame(AtomeshError(CANCELLED, code="cancelled")))
 
     async def end(self) -> None:
-        """Now, unless it has ended; returns when that is written down."""
+        """Now, unless it has ended by itself; returns when that is written down."""
         if self.task is not None:
-            if not self.log.is_closed:
+            if self.is_answering:
+                self.is_answering = False
                 self.task.cancel()
             await asyncio.wait((self.task,))
+
+
+@dataclass(frozen=True, slots=True)
+class _EndedRun:
+    owner: str
+    log: EventLog
 
 
 class BackgroundRuns:
@@ -72,7 +89,7 @@ class BackgroundRuns:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._running: dict[str, BackgroundRun] = {}
-        self._ended: OrderedDict[str, BackgroundRun] = OrderedDict()
+        self._ended: OrderedDict[str, _EndedRun] = OrderedDict()
         self._ended_bytes = 0
 
     def check_room(self) -> None:
@@ -85,19 +102,22 @@ class BackgroundRuns:
             )
 
     def start(self, run: BackgroundRun) -> None:
-        response_id = run.planned.renderer.id
-        self._running[response_id] = run
+        self._running[run.id] = run
         run.log.append(run.planned.renderer.queued_frames())
         run.task = asyncio.create_task(run.run())
-        run.task.add_done_callback(lambda _: self._has_ended(response_id))
+        run.task.add_done_callback(lambda _: self._has_ended(run))
 
-    def find(self, owner: str, response_id: str) -> BackgroundRun | None:
-        """Also one that has ended lately."""
+    def running(self, owner: str, response_id: str) -> BackgroundRun | None:
+        run = self._running.get(response_id)
+        return run if run is not None and run.owner == owner else None
+
+    def log(self, owner: str, response_id: str) -> EventLog | None:
+        """Also of one that has ended lately."""
         run = self._running.get(response_id) or self._ended.get(response_id)
-        return run if run is not None and run.planned.owner == owner else None
+        return run.log if run is not None and run.owner == owner else None
 
     def forget(self, response_id: str) -> None:
-        """One that has ended."""
+        """The events of one that has ended."""
         if (run := self._ended.pop(response_id, None)) is not None:
             self._ended_bytes -= run.log.num_bytes
 
@@ -108,8 +128,9 @@ class BackgroundRuns:
             run.is_server_ending = True
         await asyncio.gather(*(run.end() for run in runs))
 
-    def _has_ended(self, response_id: str) -> None:
-        run = self._ended[response_id] = self._running.pop(response_id)
+    def _has_ended(self, run: BackgroundRun) -> None:
+        del self._running[run.id]
+        self._ended[run.id] = _EndedRun(run.owner, run.log)
         self._ended_bytes += run.log.num_bytes
         while len(self._ended) > _MAX_ENDED or self._ended_bytes > _MAX_ENDED_BYTES:
             self.forget(next(iter(self._ended)))

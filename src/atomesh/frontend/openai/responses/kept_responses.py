@@ -4,7 +4,7 @@ import logging
 import sqlite3
 
 from atomesh.errors import InvalidRequestError
-from atomesh.frontend.openai.responses.background import BackgroundRun, BackgroundRuns
+from atomesh.frontend.openai.responses.background import BackgroundRuns
 from atomesh.frontend.openai.responses.items import Item
 from atomesh.frontend.openai.responses.response_body import Body
 from atomesh.frontend.openai.responses.response_store import ResponseStore
@@ -62,7 +62,7 @@ class KeptResponses:
 
     async def body(self, owner: str, response_id: str) -> Body:
         """Raises NotFoundError."""
-        run = self.runs.find(owner, response_id)
+        run = self.runs.running(owner, response_id)
         return (await self._stored(owner, response_id)).body if run is None else run.body()
 
     async def input_items(self, owner: str, response_id: str) -> list[Item]:
@@ -76,7 +76,7 @@ class KeptResponses:
 
     async def cancel(self, owner: str, response_id: str) -> Body:
         """The response as it is then. Raises NotFoundError, InvalidRequestError."""
-        run = self.runs.find(owner, response_id)
+        run = self.runs.running(owner, response_id)
         if run is not None:
             await run.end()
             return run.body()
@@ -91,19 +91,15 @@ class KeptResponses:
 
     async def delete(self, owner: str, response_id: str) -> None:
         """Raises NotFoundError."""
-        run = self.runs.find(owner, response_id)
-        if run is not None:
+        if (run := self.runs.running(owner, response_id)) is not None:
             await run.end()
-            self.runs.forget(response_id)
         if not await self._store.delete(owner, response_id):
             raise not_found(response_id)
+        self.runs.forget(response_id)
 
     async def close(self) -> None:
         await self.runs.close()
         self._store.close()
-
-    def find_run(self, owner: str, response_id: str) -> BackgroundRun | None:
-        return self.runs.find(owner, response_id)
 
     async def _stored(self, owner: str, response_id: str) -> StoredResponse:
         response = await self._store.get(owner, response_id)

@@ -29,8 +29,8 @@ def stored_routes(frontend: Frontend, kept: KeptResponses) -> list[Route]:
         owner, response_id = _asked(request)
         if not _flag(request, "stream"):
             return _json(await kept.body(owner, response_id))
-        run = kept.find_run(owner, response_id)
-        if run is None:
+        log = kept.runs.log(owner, response_id)
+        if log is None:
             await kept.body(owner, response_id)
             raise InvalidRequestError(
                 "stream: this response has no events any more, or never ran in the background; leave "
@@ -38,7 +38,7 @@ def stored_routes(frontend: Frontend, kept: KeptResponses) -> list[Route]:
                 param="stream",
             )
         place = _number(request, "starting_after", -1, (-1, 2**31)) + 1
-        return _FollowResponse(run.log, place, frontend.options)
+        return _FollowResponse(log, place, frontend.options)
 
     async def delete(request: Request) -> Response:
         owner, response_id = _asked(request)
