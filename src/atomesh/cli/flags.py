@@ -12,6 +12,7 @@ from atomesh.cli.sizes import parse_size
 from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, SchedulingPolicy
 from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
 from atomesh.errors import ConfigurationError
+from atomesh.frontend.reasoning.dialects import parse_choice
 from atomesh.mesh.placement.policies.rules import parse_policies
 from atomesh.observability.log_format import LogFormat
 
@@ -104,6 +105,9 @@ class EngineFlags:
 class GatewayFlags:
     chat_template: Path | None = None
     """Jinja file with the chat template; by default the model's own."""
+    reasoning_parser: str | None = None
+    """How models tell their reasoning from their answer: a name of docs/reasoning.md, or none; by default as
+    each one's chat template shows."""
     admin_token_file: Path | None = None
     """File with the token for the admin routes. ATOMESH_ADMIN_TOKEN goes before it; without either, one is
     made in ATOMESH_HOME/admin-token."""
@@ -151,6 +155,8 @@ class GatewayFlags:
     def __post_init__(self) -> None:
         check_drain_timeout(self.drain_timeout)
         parse_policies(self.policy)
+        if self.reasoning_parser is not None:
+            parse_choice(self.reasoning_parser)
         if self.response_store_size < MIN_STORE_BYTES:
             raise ConfigurationError(
                 f"--response-store-size is {self.response_store_size} bytes; it must be at least "

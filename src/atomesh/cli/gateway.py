@@ -17,12 +17,11 @@ from atomesh.cli.local_models import find_local_model
 from atomesh.cli.process import announcer, die_with, log_to_stderr, on_stop_signals, run_async
 from atomesh.cli.readiness import ServerAddress
 from atomesh.cli.secret_files import cluster_secret, read_or_make_secret, read_secret
+from atomesh.cli.text_side import read_text_side
 from atomesh.clock import MonotonicClock
 from atomesh.errors import ConfigurationError
 from atomesh.frontend.options import FrontendOptions
-from atomesh.frontend.sampling_defaults import read_sampling_defaults
-from atomesh.frontend.templates.chat_template import check_override, load_chat_template
-from atomesh.frontend.text.tokenizer import load_tokenizer
+from atomesh.frontend.templates.chat_template import check_override
 from atomesh.listening import listen
 from atomesh.mesh.backends.spec import BackendSpec
 from atomesh.mesh.dispatch.dispatcher import DispatchRules
@@ -34,7 +33,6 @@ from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.mesh.placement.placement import PlacementRules
 from atomesh.mesh.placement.policies.rules import parse_policies
 from atomesh.mesh.request_flow.flow import FlowRules
-from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.observability.log_format import LogFormat
 from atomesh.observability.open_tracing import open_tracing
 from atomesh.protocol.address import TcpAddress, parse_address
@@ -108,7 +106,7 @@ def gateway(
     )
     announce = announcer(_log, supervisor_pid, process.log_format)
     tell = announcer(_log, None, process.log_format)
-    run_async(lambda: _serve(options, gateway.chat_template, listener, Voices(announce, tell)))
+    run_async(lambda: _serve(options, gateway, listener, Voices(announce, tell)))
     return 0
 
 
@@ -210,18 +208,13 @@ class Voices:
 
 
 async def _serve(
-    options: GatewayOptions, chat_template: Path | None, listener: socket.socket, voices: Voices
+    options: GatewayOptions, flags: GatewayFlags, listener: socket.socket, voices: Voices
 ) -> None:
     bound_host, bound_port = listener.getsockname()[:2]
     url = ServerAddress(bound_host, bound_port, is_tls=options.tls is not None).url
 
     def load_text(model: ModelDescription) -> TextSide:
-        checkpoint = open_checkpoint(Path(model.path))
-        text = TextSide(
-            load_tokenizer(checkpoint),
-            load_chat_template(checkpoint, chat_template),
-            read_sampling_defaults(checkpoint),
-        )
+        text = read_text_side(model, flags)
         voices.announce(f"gateway is ready on {url}: {model.name}")
         return text
 

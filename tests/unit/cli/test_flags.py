@@ -52,6 +52,7 @@ def test_what_is_handed_on_is_what_was_given() -> None:
     )
     gateway = GatewayFlags(
         chat_template=Path("a template.jinja"),
+        reasoning_parser="harmony",
         cors_origin=("https://a.example", "https://b.example"),
         max_body=2**20,
         response_store=Path("responses.db"),
@@ -99,6 +100,12 @@ def test_a_body_has_room_for_a_request() -> None:
     with pytest.raises(ConfigurationError, match="--max-body is 1023 bytes; it must be at least 1KiB"):
         parse("--max-body=1023")
     assert parse("--max-body=1KiB")[1].max_body == 1024
+
+
+def test_a_reasoning_parser_is_one_that_there_is() -> None:
+    with pytest.raises(ConfigurationError, match="--reasoning-parser is 'thoughts'; it must be one of"):
+        parse("--reasoning-parser=thoughts")
+    assert parse("--reasoning-parser=none")[1].reasoning_parser == "none"
 
 
 def test_a_store_has_room_for_a_response() -> None:

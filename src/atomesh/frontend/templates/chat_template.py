@@ -69,6 +69,11 @@ class ChatTemplate:
         self._reads_text, self._reads_parts = self._probe("text"), self._probe("parts")
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Of all templates that the model has."""
+        return tuple(self._sources.values())
+
+    @property
     def default_source(self) -> str:
         """The template's text, where no tools are named."""
         return self._sources[self._name(None)]

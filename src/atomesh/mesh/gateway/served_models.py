@@ -15,6 +15,7 @@ from atomesh.mesh.gateway.text_models import RelayedTokenizer, aliases_of
 from atomesh.protocol.worker import ModelDescription, WorkerDescription
 
 if TYPE_CHECKING:
+    from atomesh.frontend.reasoning.dialect import ReasoningDialect
     from atomesh.frontend.templates.chat_template import ChatTemplate
     from atomesh.frontend.text.tokenizer import Tokenizer
 
@@ -30,6 +31,7 @@ class TextSide:
     tokenizer: "Tokenizer"
     chat_template: "ChatTemplate | None"
     sampling_defaults: SamplingDefaults = NO_DEFAULTS
+    reasoning_dialect: "ReasoningDialect | None" = None
 
 
 class ServedModels:
@@ -115,6 +117,7 @@ class ServedModels:
             created=int(time.time()),
             aliases=self._aliases_of(name),
             sampling_defaults=text.sampling_defaults,
+            reasoning_dialect=text.reasoning_dialect,
         )
 
     def _note_failure(self, model: ModelDescription, error: Exception) -> None:
