@@ -289,3 +289,59 @@ def test_a_vllm_whose_files_are_elsewhere_is_a_text_server() -> None:
                 assert server.bodies[-1]["prompt"] == "x"
 
     asyncio.run(test())
+
+
+MESSAGE = {
+    "model": "fake-model",
+    "max_tokens": 8,
+    "messages": [{"role": "user", "content": "hi"}],
+    "stream": True,
+}
+MESSAGE_FRAMES = [
+    frame({"type": kind, **fields}, event=kind)
+    for kind, fields in (
+        ("message_start", {"message": {"usage": {"input_tokens": 3, "output_tokens": 1}}}),
+        ("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "so"}}),
+        (
+            "message_delta",
+            {"delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 3, "output_tokens": 2}},
+        ),
+        ("message_stop", {}),
+    )
+]
+
+
+@pytest.mark.parametrize("ending", [(), (DONE_FRAME,)], ids=["bare", "done"])
+def test_a_message_s_stream_ends_with_its_own_event(ending: tuple[bytes, ...]) -> None:
+    async def test(gateway: GatewayServer, server: FakeOpenAIServer) -> None:
+        billing = "x-anthropic-billing-header: cc_version=2.1.9.aaa; cc_entrypoint=cli; cch=%s;"
+        for cch in ("eb6c6", "0aaa9"):
+            body = {**MESSAGE, "system": f"{billing % cch}\n\nBe brief."}
+            assert await read(gateway, body, "/v1/messages") == (200, b"".join(MESSAGE_FRAMES), True)
+        assert server.paths == ["/v1/messages"] * 2
+        assert [body["system"] for body in server.bodies] == ["Be brief."] * 2
+
+    before(test, Script([*MESSAGE_FRAMES, *ending]))
+
+
+def test_a_message_s_stream_without_its_end_is_cut_in_anthropic_s_words() -> None:
+    async def test(gateway: GatewayServer, _server: FakeOpenAIServer) -> None:
+        status, body, is_whole = await read(gateway, MESSAGE, "/v1/messages")
+        assert (status, is_whole) == (200, False)
+        *frames, last = body.split(b"\n\n")[:-1]
+        assert b"\n\n".join([*frames, b""]) == b"".join(MESSAGE_FRAMES[:-1])
+        name, data = last.split(b"\n")
+        told = json.loads(data.removeprefix(b"data: "))
+        assert (name, told["type"], sorted(told["error"])) == (b"event: error", "error", ["message", "type"])
+
+    before(test, Script(MESSAGE_FRAMES[:-1]))
+
+
+def test_another_server_s_tokens_are_not_counted_here() -> None:
+    async def test(gateway: GatewayServer, server: FakeOpenAIServer) -> None:
+        reply = await gateway.ask("POST", "/v1/messages/count_tokens", MESSAGE)
+        assert (reply.status, reply.body["error"]["type"]) == (400, "invalid_request_error")
+        assert "'fake-model' are another server's to count" in reply.body["error"]["message"]
+        assert server.paths == []
+
+    before(test, Script(MESSAGE_FRAMES))

@@ -6,6 +6,9 @@ before the rest of a text, and says nothing to a model.
 """
 
 import re
+from typing import Any
+
+import msgspec
 
 NAME = "x-anthropic-billing-header:"
 MAX_CHARS = 512
@@ -21,3 +24,20 @@ def without_billing_line(system: str) -> str:
     if len(line) > MAX_CHARS or not _LINE.fullmatch(line):
         return system
     return rest.lstrip("\r\n")
+
+
+def stable_system(system: msgspec.Raw) -> msgspec.Raw:
+    """The same for the JSON of a request's `system`, text or blocks; what is neither, as it is."""
+    if NAME.encode() not in bytes(system):
+        return system
+    try:
+        value = msgspec.json.decode(system, type=str | list[dict[str, Any]])
+    except (msgspec.DecodeError, RecursionError):
+        return system
+    if isinstance(value, str):
+        return msgspec.Raw(msgspec.json.encode(without_billing_line(value)))
+    text = value[0].get("text") if value else None
+    if isinstance(text, str):
+        left = without_billing_line(text)
+        value = [{**value[0], "text": left}, *value[1:]] if left else value[1:]
+    return msgspec.Raw(msgspec.json.encode(value))

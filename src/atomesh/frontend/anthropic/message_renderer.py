@@ -13,7 +13,7 @@ from atomesh.frontend.anthropic.streamed_blocks import StreamedBlocks
 from atomesh.frontend.anthropic.thinking import is_shown
 from atomesh.frontend.anthropic.whole_blocks import whole_blocks
 from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces
-from atomesh.frontend.http.error_shapes import anthropic_shape
+from atomesh.frontend.http.error_answers import anthropic_error_frame
 from atomesh.frontend.openai.renderer import WholeChoice
 
 
@@ -48,7 +48,7 @@ class MessageRenderer:
         return event_frame({"type": "message_delta", "delta": self._end, "usage": self._usage(), **extra})
 
     def failure(self, error: AtomeshError) -> bytes:
-        return event_frame(anthropic_shape(error, self._request_id))
+        return anthropic_error_frame(error, self._request_id)
 
     def whole(self, choices: Sequence[Sequence[WholeChoice]]) -> dict[str, Any]:
         choice = choices[0][0]

@@ -4,6 +4,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from atomesh.errors import InvalidRequestError
 from atomesh.frontend.anthropic.message_head import MessageHead
 from atomesh.frontend.anthropic.message_renderer import MessageRenderer
 from atomesh.frontend.anthropic.messages_request import MessagesRequest, PromptRequest
@@ -53,6 +54,11 @@ class CountTokens:
             return
         request = await self._decoder.decode(body)
         model = self._frontend.seen_from(scope).find_model(request.model)
+        if model.is_relayed:
+            raise InvalidRequestError(
+                f"the tokens of {model.name!r} are another server's to count; ask for a model of this one",
+                param="model",
+            )
         token_ids = await encode_request(self._frontend, model, to_prompt(request))
         answer = encode_json({"input_tokens": len(token_ids)})
         await Response(answer, media_type="application/json")(scope, receive, send)

@@ -14,7 +14,7 @@ from atomesh.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
-from atomesh.frontend.http.error_shapes import openai_shape, shape_of
+from atomesh.frontend.http.error_shapes import anthropic_shape, is_anthropic, openai_shape, shape_of
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.observability.request_record import record_of
 
@@ -58,6 +58,15 @@ def internal_response() -> Response:
 def error_frame(error: AtomeshError) -> bytes:
     """A failure after the 200, as OpenAI's: an event whose `code` is the status that was not to be sent."""
     return b"event: error\ndata: " + encode_json(openai_shape(error, code=error.status)) + b"\n\n"
+
+
+def anthropic_error_frame(error: AtomeshError, request_id: str) -> bytes:
+    return b"event: error\ndata: " + encode_json(anthropic_shape(error, request_id)) + b"\n\n"
+
+
+def error_frame_of(path: str, error: AtomeshError, request_id: str) -> bytes:
+    """A failure after the 200, in the shape of the API whose path was asked."""
+    return anthropic_error_frame(error, request_id) if is_anthropic(path) else error_frame(error)
 
 
 async def answer_atomesh_error(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""What another server's answer took, read from its end: `usage` in the words of any of OpenAI's routes."""
+"""What another server's answer took, read from its end: `usage` in OpenAI's words or in Anthropic's."""
 
 import json
 import re
@@ -11,8 +11,10 @@ LONGEST_USAGE = 4096
 MOST_LOOKS = 4
 TEMPLATE_TOKENS = 4096  # that a server may have put around a prompt, or seen in its pictures
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
-_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w{1,20})"')
-_FINISHED = {"stop": "stop", "length": "length", "error": "error", "abort": "abort"}
+_REASON = re.compile(
+    rb'"finish_reason"\s*:\s*"(\w{1,20})"|"stop_reason"\s*:\s*"(end_turn|max_tokens|stop_sequence|tool_use)"'
+)
+_FINISHED = {"stop": "stop", "length": "length", "max_tokens": "length", "error": "error", "abort": "abort"}
 _parse = json.JSONDecoder()
 
 
@@ -23,6 +25,9 @@ def usage_in(answer: bytes) -> TextUsage | None:
         if prompt is not None:
             details = told.get("prompt_tokens_details") or told.get("input_tokens_details")
             cached = _count(details, "cached_tokens") if isinstance(details, dict) else None
+            if "cache_read_input_tokens" in told and "prompt_tokens" not in told:
+                cached = _count(told, "cache_read_input_tokens") or 0
+                prompt += cached + (_count(told, "cache_creation_input_tokens") or 0)
             return TextUsage(
                 _count(told, "completion_tokens", "output_tokens") or 0, prompt, min(cached or 0, prompt)
             )
@@ -39,7 +44,8 @@ def believable(told: TextUsage, asked_bytes: int, passed_bytes: int) -> TextUsag
 
 def finish_reasons_in(answer: bytes) -> list[str]:
     """In our four words; calls of tools are stops."""
-    return [_FINISHED.get(word.decode(), "stop") for word in _REASON.findall(answer)]
+    words = [one or other for one, other in _REASON.findall(answer)]
+    return [_FINISHED.get(word.decode(), "stop") for word in words]
 
 
 def _objects_called_usage(answer: bytes) -> Iterator[Mapping[str, Any]]:

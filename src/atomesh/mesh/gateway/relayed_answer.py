@@ -9,7 +9,8 @@ from starlette.types import Message, Send
 
 from atomesh.errors import AtomeshError
 from atomesh.frontend.http.direct_body import DirectBody
-from atomesh.frontend.http.error_answers import error_frame
+from atomesh.frontend.http.error_answers import error_frame_of
+from atomesh.frontend.http.error_shapes import MESSAGES
 from atomesh.frontend.http.sse import DONE, EventStream
 from atomesh.mesh.backends.foreign_errors import read_json, to_error_in_stream
 from atomesh.mesh.backends.http_client import StreamedAnswer
@@ -22,6 +23,7 @@ from atomesh.mesh.gateway.answer_counts import believable, finish_reasons_in, us
 from atomesh.mesh.gateway.passed_frames import PassedFrames
 
 RESPONSES = "/v1/responses"
+MESSAGE_STOP = b"event: message_stop"
 EVENT_STREAM = "text/event-stream"
 UNREAD_S = 30.0  # a server's place is not kept longer for a client that reads nothing
 JSON = "application/json"
@@ -83,7 +85,9 @@ class RelayedAnswer:
 
     async def fail(self, error: AtomeshError) -> None:
         """The response stays incomplete, so that the server cuts it off."""
-        await self._send({"type": "http.response.body", "body": error_frame(error), "more_body": True})
+        call = self._call
+        frame = error_frame_of(call.path, error, call.headers.get("x-request-id", ""))
+        await self._send({"type": "http.response.body", "body": frame, "more_body": True})
 
     async def _relay_whole(self, answer: StreamedAnswer, began: Callable[[], None]) -> None:
         self._body = await answer.whole()
@@ -103,7 +107,7 @@ class RelayedAnswer:
         async with events.kept_alive(self._call.hold_s, self._call.keep_alive_s):
             await self._copy(answer, events, began)
         if frames.is_done:
-            await _while_read(events.finish(DONE))
+            await _while_read(events.finish(b"" if self._call.path == MESSAGES else DONE))
         elif frames.last is not None:
             raise _error_of(frames.last)
         elif self._is_complete(frames):
@@ -125,8 +129,11 @@ class RelayedAnswer:
             await _while_read(events.write(good))
 
     def _is_complete(self, frames: PassedFrames) -> bool:
-        """Responses end without a [DONE]."""
-        return self._call.path == RESPONSES and frames.num_frames > 0 and frames.is_between_frames
+        """Responses end without a [DONE], messages with an event of their own."""
+        if frames.num_frames == 0 or not frames.is_between_frames:
+            return False
+        path = self._call.path
+        return path == RESPONSES or (path == MESSAGES and MESSAGE_STOP in frames.tail)
 
     async def _pass(self, message: Message) -> None:
         self.has_begun = True

@@ -17,6 +17,7 @@ from atomesh.errors import AtomeshError, DeadlineExceededError
 from atomesh.frontend.context import SEEN_MODELS
 from atomesh.frontend.http.direct_body import direct_body
 from atomesh.frontend.http.disconnect import ClientDisconnectedError, run_until_disconnect
+from atomesh.frontend.http.error_shapes import MESSAGES
 from atomesh.frontend.http.request_body import read_body
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.served_model import ServedModel
@@ -24,12 +25,19 @@ from atomesh.frontend.validation import parse_timeout, refuse_internal_fields, r
 from atomesh.mesh.backends.request_stream import UnreadAnswerError
 from atomesh.mesh.dispatch.admitted_texts import AdmittedTexts
 from atomesh.mesh.gateway.relayed_answer import RelayCall, RelayedAnswer
-from atomesh.mesh.gateway.text_request import Fields, field_of, for_server, parse_fields, stand_in
+from atomesh.mesh.gateway.text_request import (
+    Fields,
+    field_of,
+    for_server,
+    parse_fields,
+    stand_in,
+    with_stable_prompt,
+)
 from atomesh.observability.metrics import FrontendMetrics
 from atomesh.observability.relay_meter import RelayMeter
 from atomesh.observability.request_record import RequestRecord, record_of
 
-PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"})
+PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", MESSAGES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class TextRelay:
                 return
             refuse_internal_headers(headers)
             refuse_internal_fields(fields)
-            call = _Call(scope, send, headers, fields, received_at)
+            call = _Call(scope, send, headers, with_stable_prompt(fields), received_at)
             await run_until_disconnect(receive, self._relay(call, model.name, model.service))
         except ClientDisconnectedError:
             self._face.metrics.disconnects.inc()

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from starlette.datastructures import Headers
 
+from atomesh.frontend.anthropic.billing_line import stable_system
 from atomesh.frontend.openai.call import POLICY_HEADER
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.sampling import SamplingSpec
@@ -17,7 +18,14 @@ Fields = Mapping[str, msgspec.Raw]
 T = TypeVar("T")
 
 WORD_BYTES = 4  # of text, which is taken for a token
-PROMPT_FIELDS = ("instructions", "tools", "messages", "prompt", "input")  # in the order of most templates
+PROMPT_FIELDS = (
+    "instructions",
+    "system",
+    "tools",
+    "messages",
+    "prompt",
+    "input",
+)  # in the order of most templates
 LIMIT_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 UNLIMITED = 2**20
 _EMBEDDED = re.compile(rb'"data:[^"]*"')  # a picture, a recording: its bytes are no text
@@ -31,6 +39,11 @@ def parse_fields(body: bytes) -> Fields:
         return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
+
+
+def with_stable_prompt(fields: Fields) -> Fields:
+    """Without what changes from request to request and says nothing to a model."""
+    return {**fields, "system": stable_system(fields["system"])} if "system" in fields else fields
 
 
 def field_of(fields: Fields, name: str, kind: type[T], default: T) -> T:

@@ -16,6 +16,15 @@ from atomesh.mesh.gateway.answer_counts import TEMPLATE_TOKENS, believable, fini
             b'{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":1}}}',
             TextUsage(1, 9, 4),
         ),
+        (
+            b'{"usage":{"input_tokens":5,"cache_creation_input_tokens":2,"cache_read_input_tokens":3,'
+            b'"output_tokens":1}}',
+            TextUsage(1, 10, 3),
+        ),
+        (
+            b'{"usage":{"prompt_tokens":9,"cache_read_input_tokens":3,"completion_tokens":1}}',
+            TextUsage(1, 9),
+        ),
         (b'data: {"usage":{"prompt_tokens":1}}\n\ndata: {"usage":null}\n\n', TextUsage(0, 1)),
         (b'{"text":"\\"usage\\":{\\"prompt_tokens\\":99}"}', None),
         (b'{"usage":{"prompt_tokens":-1}}', None),
@@ -39,6 +48,13 @@ def test_finish_reasons_are_in_our_words() -> None:
     answer = b" ".join(b'"finish_reason": ' + reason for reason in reasons)
 
     assert finish_reasons_in(answer) == ["length", "stop", "stop"]
+
+
+def test_anthropic_s_reasons_are_in_our_words_too() -> None:
+    words = (b"null", b'"end_turn"', b'"max_tokens"', b'"tool_use"', b'"###"', b"7")
+    answer = b" ".join(b'"stop_reason": ' + word for word in words)
+
+    assert finish_reasons_in(answer) == ["stop", "length", "stop"]
 
 
 def test_no_token_has_less_than_a_byte() -> None:
