@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import anthropic
 import pytest
+from pydantic import BaseModel
 
 from atomesh.errors import (
     AtomeshError,
@@ -18,6 +20,7 @@ from atomesh.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
+from atomesh.frontend.reasoning.dialects import DIALECTS
 from atomesh.testing.byte_tokenizer import END
 from atomesh.testing.scripted_service import Script
 from atomesh.testing.wire import ScriptedWire, Wire
@@ -280,6 +283,55 @@ def test_a_client_that_leaves_ends_its_answer(scripted: ScriptedWire, claude: an
             if event.type == "text":
                 break
     scripted.server.run(asyncio.wait_for(scripted.service.until_running(0), 10.0))
+
+
+@pytest.fixture
+def thinker(scripted: ScriptedWire) -> Iterator[ScriptedWire]:
+    """The scripted model, which thinks between tags."""
+    models = list(scripted.models)
+    scripted.models[:] = [replace(models[0], reasoning_dialect=DIALECTS["think"])]
+    yield scripted
+    scripted.models[:] = models
+
+
+def answers(client: anthropic.Anthropic, **fields: Any) -> list[anthropic.types.Message]:
+    """To the same request, whole and streamed."""
+    whole = client.messages.create(**asked(**fields))
+    with client.messages.stream(**asked(**fields)) as stream:
+        return [whole, stream.get_final_message()]
+
+
+def test_what_was_thought_is_a_block_of_its_own(thinker: ScriptedWire, claude: anthropic.Anthropic) -> None:
+    thinker.say("<think>Hm.</think>Hi")
+    for answer in answers(claude, thinking={"type": "enabled", "budget_tokens": 1024}):
+        thought, text = answer.content
+        assert (thought.type, thought.thinking, text.text) == ("thinking", "Hm.", "Hi")
+        assert len(thought.signature) == 44
+        assert answer.usage.output_tokens == 21
+        assert 3 <= answer.usage.output_tokens_details.thinking_tokens <= 18
+        history = [*HELLO, answer.to_param(), {"role": "user", "content": "And?"}]
+        assert claude.messages.create(**asked(messages=history)).stop_reason == "end_turn"
+
+
+def test_thoughts_that_are_not_to_be_shown_leave_their_signature(
+    thinker: ScriptedWire, claude: anthropic.Anthropic
+) -> None:
+    thinker.say("<think>Hm.</think>Hi")
+    for answer in answers(claude, thinking={"type": "adaptive", "display": "omitted"}):
+        thought, text = answer.content
+        assert (thought.thinking, len(thought.signature), text.text) == ("", 44, "Hi")
+
+
+def test_an_answer_in_the_form_asked_for(scripted: ScriptedWire, claude: anthropic.Anthropic) -> None:
+    class Town(BaseModel):
+        name: str
+
+    scripted.say('{"name": "Oslo"}')
+    parsed = claude.messages.parse(**asked(), output_format=Town)
+    assert parsed.parsed_output == Town(name="Oslo")
+    [request] = scripted.service.requests
+    assert request.sampling.grammar is not None
+    assert request.sampling.grammar.kind == "json_schema"
 
 
 def test_the_real_thing_streams_what_it_says_whole(stack: Wire, real: anthropic.Anthropic) -> None:

@@ -29,7 +29,8 @@ class Messages(Endpoint[MessagesRequest]):
         super().__init__(frontend, MessagesRequest)
 
     async def _plan(self, call: Call, request: MessagesRequest) -> Plan:
-        chat = await plan_chat(self._frontend, call, to_chat_request(request), "msg_")
+        reasons = call.find_model(request.model).reasoning_dialect is not None
+        chat = await plan_chat(self._frontend, call, to_chat_request(request, reasons=reasons), "msg_")
         head = MessageHead(chat.factory.answer_id, chat.model.name)
         renderer = MessageRenderer(request, head, chat.generation, chat.make_parser(), call.record.request_id)
         return Plan(chat.model, [chat.generation], renderer, bool(request.stream))
@@ -59,6 +60,7 @@ class CountTokens:
                 f"the tokens of {model.name!r} are another server's to count; ask for a model of this one",
                 param="model",
             )
-        token_ids = await encode_request(self._frontend, model, to_prompt(request))
+        prompt = to_prompt(request, reasons=model.reasoning_dialect is not None)
+        token_ids = await encode_request(self._frontend, model, prompt)
         answer = encode_json({"input_tokens": len(token_ids)})
         await Response(answer, media_type="application/json")(scope, receive, send)

@@ -15,12 +15,12 @@ from atomesh.frontend.anthropic.tools import tool_fields
 from atomesh.frontend.openai.chat_request import ChatRequest
 
 
-def to_chat_request(request: MessagesRequest) -> ChatRequest:
-    """Raises InvalidRequestError, in the words of the request as it came."""
+def to_chat_request(request: MessagesRequest, *, reasons: bool = False) -> ChatRequest:
+    """`reasons`: its model does. Raises InvalidRequestError, in the words of the request as it came."""
     check_messages_request(request)
     user = None if request.metadata is None else request.metadata.user_id
     return ChatRequest(
-        **_prompt_fields(request),
+        **_prompt_fields(request, reasons=reasons),
         max_tokens=request.max_tokens,
         stop=request.stop_sequences,
         temperature=request.temperature,
@@ -32,12 +32,12 @@ def to_chat_request(request: MessagesRequest) -> ChatRequest:
     )
 
 
-def to_prompt(request: PromptRequest) -> ChatRequest:
+def to_prompt(request: PromptRequest, *, reasons: bool = False) -> ChatRequest:
     """For its prompt alone."""
-    return ChatRequest(**_prompt_fields(request))
+    return ChatRequest(**_prompt_fields(request, reasons=reasons))
 
 
-def _prompt_fields(request: PromptRequest) -> dict[str, Any]:
+def _prompt_fields(request: PromptRequest, *, reasons: bool) -> dict[str, Any]:
     check_prompt_request(request)
     return {
         "model": request.model,
@@ -45,5 +45,5 @@ def _prompt_fields(request: PromptRequest) -> dict[str, Any]:
         "continue_final_message": continues(request.messages),
         **tool_fields(request.tools, request.tool_choice),
         **output_fields(request.output_config, request.output_format),
-        **thinking_fields(request.thinking, request.output_config),
+        **thinking_fields(request.thinking, request.output_config, reasons=reasons),
     }

@@ -179,6 +179,31 @@ def test_the_output_s_form(fields: dict[str, Any]) -> None:
     assert (form.type, form.json_schema.schema) == ("json_schema", SCHEMA)
 
 
+ON = {"enable_thinking": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "effort", "budget", "variables"),
+    [
+        ({}, None, None, None),
+        ({"thinking": {"type": "disabled"}}, "none", None, None),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, None, 2000, ON),
+        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "xhigh", None, ON),
+        ({"output_config": {"effort": "low"}}, "low", None, None),
+        ({"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}}, "none", None, None),
+    ],
+)
+def test_thinking(fields: dict[str, Any], effort: Any, budget: Any, variables: Any) -> None:
+    asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8} | fields
+    request = to_chat_request(msgspec.convert(asked, MessagesRequest), reasons=True)
+    assert (request.reasoning_effort, request.thinking_token_budget) == (effort, budget)
+    assert request.chat_template_kwargs == variables
+
+
+def test_a_model_that_does_not_think_hears_of_no_effort() -> None:
+    assert chat(output_config={"effort": "high"}).reasoning_effort is None
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
@@ -200,6 +225,16 @@ def test_the_output_s_form(fields: dict[str, Any]) -> None:
             "tool_choice.type is 'all'; it must be",
         ),
         ({"thinking": {"type": "deep"}}, "thinking.type", "thinking.type is 'deep'; it must be one of"),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 0}},
+            "thinking.budget_tokens",
+            "thinking.budget_tokens is 0; it must be at least 1",
+        ),
+        (
+            {"output_config": {"effort": "all"}},
+            "output_config.effort",
+            "output_config.effort is 'all'; it must be one of low, medium, high, xhigh, max",
+        ),
         (
             {"thinking": {"type": "adaptive", "display": "all"}},
             "thinking.display",
