@@ -1,6 +1,6 @@
 """What a dialect of tool calls is: a table of marks around calls, and how one call is read and spelled."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,10 @@ class ReadsCalls(Protocol):
 
 
 class SpellsCalls(Protocol):
+    def show(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """A call as models of this dialect write it."""
+        ...
+
     def spell(self, name: str, schema: Mapping[str, Any], lark: "Rules") -> str:
         """A Lark expression of the calls of the function `name` with arguments that fit `schema`.
 
@@ -68,6 +72,11 @@ class CallSpelling:
     after: str = ""
     between: str = ""
     closing: str = ""
+
+    def show(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        """Calls, each a name and its arguments, as models of this dialect write them."""
+        shown = [f"{self.before}{self.form.show(name, given)}{self.after}" for name, given in calls]
+        return f"{self.opening}{self.between.join(shown)}{self.closing}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ class JsonForm:
             mark = yield from reader.one_of((",", "}"))
         call.end()
 
+    def show(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return json.dumps({"name": name, self.key: arguments}, ensure_ascii=False)
+
     def spell(self, name: str, schema: Mapping[str, Any], lark: Rules) -> str:
         head = f'{{"name": {json.dumps(name)}, "{self.key}": '
         return f"{lark.text(head)} {lark.json(schema)} {lark.text('}')}"

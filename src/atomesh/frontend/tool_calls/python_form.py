@@ -35,6 +35,9 @@ class PythonForm:
             reader.say("{")
         reader.say("}")
 
+    def show(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+
     def spell(self, name: str, schema: Mapping[str, Any], lark: Rules) -> str:
         """Needed parameters first, so that a comma stands between any two; values as in JSON."""
         described = sorted(flat_properties(name, schema), key=lambda each: not each[2])

@@ -38,6 +38,13 @@ class XmlForm:
             mark = yield from reader.one_of(("<parameter=", "</function>"))
         reader.say("}")
 
+    def show(self, name: str, arguments: Mapping[str, Any]) -> str:
+        shown = [
+            f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n{_END}\n"
+            for key, value in arguments.items()
+        ]
+        return f"<function={name}>\n{''.join(shown)}</function>"
+
     def spell(self, name: str, schema: Mapping[str, Any], lark: Rules) -> str:
         parts = [lark.text(f"<function={name}>\n")]
         for key, inner, is_needed in flat_properties(name, schema):

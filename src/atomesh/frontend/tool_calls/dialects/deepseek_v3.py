@@ -1,5 +1,6 @@
 """DeepSeek V3 and R1, `function｜NAME` and the arguments in a fence; V3.1, `NAME｜{…}`. ｜ is a mark, too."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +34,18 @@ class _Form:
         yield from reader.space()
         yield from reader.literal(_FENCE_END)
 
+    def show(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return f"{self._head(name)}{json.dumps(arguments, ensure_ascii=False)}{self._tail}"
+
     def spell(self, name: str, schema: Mapping[str, Any], lark: Rules) -> str:
-        if not self.is_fenced:
-            return f"{lark.text(name + _SEPARATOR)} {lark.json(schema)}"
-        head = f"function{_SEPARATOR}{name}\n{_FENCE}\n"
-        return f"{lark.text(head)} {lark.json(schema)} {lark.text(chr(10) + _FENCE_END)}"
+        return f"{lark.text(self._head(name))} {lark.json(schema)} {lark.text(self._tail)}"
+
+    def _head(self, name: str) -> str:
+        return f"function{_SEPARATOR}{name}\n{_FENCE}\n" if self.is_fenced else name + _SEPARATOR
+
+    @property
+    def _tail(self) -> str:
+        return "\n" + _FENCE_END if self.is_fenced else ""
 
 
 def _dialect(name: str, form: _Form, between: str) -> Dialect:

@@ -1,5 +1,6 @@
 """Kimi K2: `functions.NAME:INDEX`, a mark and the arguments, all in marks; the first is also the id."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +24,9 @@ class _Form:
         yield from reader.literal(_ARGUMENTS)
         yield from reader.space()
         yield from reader.call(found["name"], call_id)
+
+    def show(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return f"functions.{name}:0{_ARGUMENTS}{json.dumps(arguments, ensure_ascii=False)}"
 
     def spell(self, name: str, schema: Mapping[str, Any], lark: Rules) -> str:
         return f"{lark.text(f'functions.{name}:')} /[0-9]{{1,3}}/ {lark.text(_ARGUMENTS)} {lark.json(schema)}"
