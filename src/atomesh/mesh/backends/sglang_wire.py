@@ -84,6 +84,12 @@ def _constraints(request: GenerationRequest) -> dict[str, Any]:
         raise InvalidRequestError(
             "allowed_token_ids is not taken by this model's engine; leave it out", param="allowed_token_ids"
         )
+    if sampling.reasoning is not None:
+        raise InvalidRequestError(
+            "thinking_token_budget, or reasoning before a constrained answer, is not taken by this model's "
+            "engine; leave it out",
+            param="thinking_token_budget",
+        )
     biases = token_biases(sampling)
     return {"logit_bias": biases} if biases else {}
 

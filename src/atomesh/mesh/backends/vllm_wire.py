@@ -172,6 +172,8 @@ def _constraints(request: GenerationRequest) -> dict[str, Any]:
     found: dict[str, Any] = {"logit_bias": biases} if biases else {}
     if sampling.allowed_token_ids:
         found["allowed_token_ids"] = list(sampling.allowed_token_ids)
+    if sampling.reasoning is not None and sampling.reasoning.max_tokens is not None:
+        found["thinking_token_budget"] = sampling.reasoning.max_tokens
     return found
 
 

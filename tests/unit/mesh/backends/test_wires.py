@@ -10,6 +10,7 @@ from atomesh.mesh.backends import sglang_wire, vllm_wire
 from atomesh.mesh.backends.foreign_errors import to_error
 from atomesh.mesh.backends.prometheus_text import read_metrics
 from atomesh.protocol.generation import DecodeLeg, TokenLogprobs
+from atomesh.protocol.reasoning import ReasoningSpec
 from atomesh.testing.backend_bench import http_bench, read_all, request_of
 from atomesh.testing.fake_engine_server import Speech
 
@@ -115,6 +116,17 @@ def test_what_vllm_is_asked() -> None:
 def test_a_bad_word_of_several_tokens_is_refused(make: Any) -> None:
     with pytest.raises(InvalidRequestError, match="bad_words"):
         make(request_of(1, bad_words=((1, 2),)))
+
+
+LIMITED = ReasoningSpec(start=(5,), end=(6,), max_tokens=9)
+
+
+def test_a_limit_on_reasoning_is_vllms_to_keep_and_beyond_sglang() -> None:
+    assert vllm_wire.whole_body(request_of(1, reasoning=LIMITED), "m")["thinking_token_budget"] == 9
+    assert "thinking_token_budget" not in vllm_wire.whole_body(request_of(1), "m")
+    with pytest.raises(InvalidRequestError, match="not taken by this model's engine") as refusal:
+        sglang_wire.generate_body(request_of(1, reasoning=LIMITED))
+    assert refusal.value.param == "thinking_token_budget"
 
 
 def test_a_context_that_is_too_long_is_told_as_ours() -> None:
