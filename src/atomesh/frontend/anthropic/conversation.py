@@ -153,7 +153,11 @@ def _call(placed: _Placed) -> dict[str, object]:
     for field in ("id", "name", "input"):
         if getattr(block, field) is None:
             raise _missing(placed, field)
-    arguments = msgspec.json.encode(block.input).decode()
+    try:
+        arguments = msgspec.json.encode(block.input).decode()
+    except RecursionError:
+        place = f"{placed.place}.input"
+        raise InvalidRequestError(f"{place} is nested too deeply; send a flatter one", param=place) from None
     return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}
 
 

@@ -1,5 +1,6 @@
 """Messages to the prompt that a chat model was trained on, by the template that came with it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -19,6 +20,7 @@ Message = Mapping[str, Any]
 _DEFAULT, _TOOL_USE = "default", "tool_use"
 _END_OF_FINAL = "\udfff"  # no mask, and in no valid text
 _PROBE = "atomesh-probe"
+_TOOLS = re.compile(r"\btools\b")
 
 
 class RenderOptions(TypedDict, total=False):
@@ -69,6 +71,11 @@ class ChatTemplate:
         self._reads_text, self._reads_parts = self._probe("text"), self._probe("parts")
 
     @property
+    def takes_tools(self) -> bool:
+        """Whether any of the templates reads the tools that it is given."""
+        return any(_TOOLS.search(source) for source in self._sources.values())
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """Of all templates that the model has."""
         return tuple(self._sources.values())
@@ -80,7 +87,7 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message], **options: Unpack[RenderOptions]) -> str:
         """The prompt as text. Raises InvalidRequestError with the template's own words where it refuses."""
-        return self._render(messages, options, lambda value: value)
+        return self._render_flat(messages, options, lambda value: value)
 
     def encode(
         self, messages: Sequence[Message], tokenizer: "Tokenizer", **options: Unpack[RenderOptions]
@@ -90,11 +97,20 @@ class ChatTemplate:
         Raises InvalidRequestError as `render` does.
         """
         mask = self._mask_for(tokenizer)
-        return tokenizer.encode_masked(self._render(messages, options, mask.apply), mask.unmask)
+        return tokenizer.encode_masked(self._render_flat(messages, options, mask.apply), mask.unmask)
 
     def close(self) -> None:
         """End the template's process; it also ends with this object."""
         self._renderer.close()
+
+    def _render_flat(self, messages: Sequence[Message], options: RenderOptions, guard: Any) -> str:
+        """As `_render`; what is nested too deeply to be walked through is refused."""
+        try:
+            return self._render(messages, options, guard)
+        except RecursionError:
+            raise InvalidRequestError(
+                "messages or tools are nested too deeply; send flatter ones", param="messages"
+            ) from None
 
     def _render(self, messages: Sequence[Message], options: RenderOptions, guard: Any) -> str:
         final = options.get("continue_final_message", False)

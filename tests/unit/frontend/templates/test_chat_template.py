@@ -288,3 +288,14 @@ def test_an_override_can_be_checked_before_there_is_a_model(tmp_path: Path) -> N
     check_override(good)
     with pytest.raises(ModelFileError, match="is not valid"):
         check_override(bad)
+
+
+def test_what_is_nested_too_deeply_to_be_walked_through_is_refused() -> None:
+    arguments: dict[str, object] = {}
+    for _ in range(2000):
+        arguments = {"a": arguments}
+    call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+    template = ChatTemplate({"default": "{{ messages[0].tool_calls | tojson }}"}, {})
+    with pytest.raises(InvalidRequestError, match="nested too deeply; send flatter ones"):
+        template.render([{"role": "assistant", "content": "", "tool_calls": [call]}])
+    template.close()
