@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher
 
+from atomesh.grammars.depth import check_depth
 from atomesh.protocol.grammar import GrammarSpec
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ COMPACT: "JsonCompileOptions" = {
 
 
 def grammar_text(spec: GrammarSpec) -> str:
-    """Raises ValueError for a schema that is no JSON object."""
+    """Raises ValueError for a schema that is no JSON object, and for what may lead too deep."""
+    check_depth(spec)
     match spec.kind:
         case "json_schema":
             return LLMatcher.grammar_from_json_schema(spec.source, overrides=COMPACT)
