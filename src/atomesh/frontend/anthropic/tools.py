@@ -5,6 +5,8 @@ from typing import Any
 
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.anthropic.messages_request import Tool, ToolChoice
+from atomesh.frontend.tool_calls.tools import FunctionDefinition
+from atomesh.frontend.tool_calls.tools import Tool as ChatTool
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -21,27 +23,26 @@ def tool_fields(tools: Sequence[Tool] | None, choice: ToolChoice | None) -> dict
     return fields
 
 
-def _function(tool: Tool, place: str) -> dict[str, Any]:
+def _function(tool: Tool, place: str) -> ChatTool:
     if tool.type not in (None, "custom"):
         raise InvalidRequestError(
             f"{place} has the type {tool.type[:60]!r}, a tool that Anthropic runs or describes itself; this "
             "server has none of them: send custom tools with their input_schema",
             param=f"{place}.type",
         )
-    for field in ("name", "input_schema"):
-        if getattr(tool, field) is None:
-            raise InvalidRequestError(
-                f"{place}.{field} is missing; a tool needs it", param=f"{place}.{field}"
-            )
-    function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
-    if tool.description is not None:
-        function["description"] = tool.description
-    if tool.strict is not None:
-        function["strict"] = tool.strict
-    return {"type": "function", "function": function}
+    if tool.name is None:
+        raise _missing(f"{place}.name")
+    if tool.input_schema is None:
+        raise _missing(f"{place}.input_schema")
+    definition = FunctionDefinition(tool.name, tool.description, tool.input_schema, tool.strict)
+    return ChatTool("function", definition)
 
 
-def _choice(choice: ToolChoice) -> Any:
+def _missing(place: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{place} is missing; a tool needs it", param=place)
+
+
+def _choice(choice: ToolChoice) -> str | dict[str, Any]:
     if choice.type == "tool":
         if choice.name is None:
             raise InvalidRequestError(

@@ -9,6 +9,7 @@ from atomesh.errors import InvalidRequestError
 from atomesh.frontend.anthropic.messages_request import MessagesRequest, PromptRequest
 from atomesh.frontend.anthropic.translate import to_chat_request, to_prompt
 from atomesh.frontend.openai.chat_request import ChatMessage, ChatRequest
+from atomesh.frontend.tool_calls.tools import FunctionDefinition, Tool
 
 LINE = "x-anthropic-billing-header: cc_version=2.1.100.7b4; cc_entrypoint=cli; cch=%s;"
 WEATHER = {"name": "weather", "description": "Of a town", "input_schema": {"type": "object"}}
@@ -138,10 +139,9 @@ def test_a_last_message_of_the_assistant_is_the_answer_s_beginning() -> None:
 
 def test_tools_are_functions() -> None:
     request = chat(tools=[WEATHER, {**WEATHER, "type": "custom", "strict": True}])
-    function = {"name": "weather", "description": "Of a town", "parameters": {"type": "object"}}
-    assert msgspec.to_builtins(request.tools) == [
-        {"type": "function", "function": function},
-        {"type": "function", "function": {**function, "strict": True}},
+    assert request.tools == [
+        Tool("function", FunctionDefinition("weather", "Of a town", {"type": "object"})),
+        Tool("function", FunctionDefinition("weather", "Of a town", {"type": "object"}, strict=True)),
     ]
 
 
@@ -156,7 +156,7 @@ def test_tools_are_functions() -> None:
 )
 def test_the_choice_of_tools(choice: dict[str, Any], chosen: Any) -> None:
     request = chat(tools=[WEATHER], tool_choice=choice)
-    assert msgspec.to_builtins(request.tool_choice) == chosen
+    assert request.tool_choice == chosen
     assert request.parallel_tool_calls is None
     alone = chat(tools=[WEATHER], tool_choice={**choice, "disable_parallel_tool_use": True})
     assert alone.parallel_tool_calls is False
