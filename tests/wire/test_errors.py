@@ -121,7 +121,12 @@ def test_a_body_that_is_no_json_we_read(wire: Wire, body: bytes) -> None:
         (CHAT, {"messages": HELLO, "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
         (CHAT, {"messages": HELLO, "priority": 2**63}, "priority"),
         (CHAT, {"messages": HELLO, "cache_salt": ""}, "cache_salt"),
-        (CHAT, {"messages": HELLO, "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        (
+            CHAT,
+            {"messages": HELLO, "tools": [{"type": "function", "function": {"name": "f g"}}]},
+            "tools[0].function.name",
+        ),
+        (CHAT, {"messages": HELLO, "functions": [{"name": "f"}]}, "functions"),
         (CHAT, {"messages": HELLO, "tool_choice": "required"}, "tool_choice"),
         (CHAT, {"messages": HELLO, "response_format": {"type": "xml"}}, "response_format.type"),
         (

@@ -13,6 +13,7 @@ from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, Sched
 from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
 from atomesh.errors import ConfigurationError
 from atomesh.frontend.reasoning.dialects import parse_choice
+from atomesh.frontend.tool_calls.registry import check_dialect
 from atomesh.mesh.placement.policies.rules import parse_policies
 from atomesh.observability.log_format import LogFormat
 
@@ -108,6 +109,9 @@ class GatewayFlags:
     reasoning_parser: str | None = None
     """How models tell their reasoning from their answer: a name of docs/reasoning.md, or none; by default as
     each one's chat template shows."""
+    tool_call_parser: str | None = None
+    """How models write tool calls: a name of docs/tool-calls.md; by default as each one's chat template
+    shows."""
     admin_token_file: Path | None = None
     """File with the token for the admin routes. ATOMESH_ADMIN_TOKEN goes before it; without either, one is
     made in ATOMESH_HOME/admin-token."""
@@ -157,6 +161,8 @@ class GatewayFlags:
         parse_policies(self.policy)
         if self.reasoning_parser is not None:
             parse_choice(self.reasoning_parser)
+        if self.tool_call_parser is not None:
+            check_dialect(self.tool_call_parser)
         if self.response_store_size < MIN_STORE_BYTES:
             raise ConfigurationError(
                 f"--response-store-size is {self.response_store_size} bytes; it must be at least "

@@ -7,6 +7,7 @@ from atomesh.frontend.reasoning.dialects import find_reasoning_dialect
 from atomesh.frontend.sampling_defaults import read_sampling_defaults
 from atomesh.frontend.templates.chat_template import load_chat_template
 from atomesh.frontend.text.tokenizer import load_tokenizer
+from atomesh.frontend.tool_calls.registry import find_tool_dialect
 from atomesh.mesh.gateway.served_models import TextSide
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.protocol.worker import ModelDescription
@@ -22,4 +23,5 @@ def read_text_side(model: ModelDescription, flags: GatewayFlags) -> TextSide:
         chat_template=template,
         sampling_defaults=read_sampling_defaults(checkpoint),
         reasoning_dialect=find_reasoning_dialect(texts, flags.reasoning_parser),
+        tool_dialect=flags.tool_call_parser or find_tool_dialect(texts),
     )

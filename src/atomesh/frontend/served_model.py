@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.frontend.token_service import TokenService
+from atomesh.frontend.tool_calls.registry import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
     from atomesh.frontend.reasoning.dialect import ReasoningDialect
@@ -17,7 +18,8 @@ class ServedModel:
     """`name` is the id in /v1/models; a request may also name it by any of `aliases`. `created` is in Unix
     seconds. `sampling_defaults` hold for requests that do not say. What `is_relayed` is another server's,
     text and all: its requests never come as far as the routes of this package. `reasoning_dialect` is how it
-    tells its reasoning from its answer, None where it does not reason.
+    tells its reasoning from its answer, None where it does not reason; `tool_dialect` is the name of how it
+    writes tool calls.
     """
 
     name: str
@@ -29,3 +31,4 @@ class ServedModel:
     sampling_defaults: SamplingDefaults = NO_DEFAULTS
     is_relayed: bool = False
     reasoning_dialect: "ReasoningDialect | None" = None
+    tool_dialect: str = DEFAULT_DIALECT

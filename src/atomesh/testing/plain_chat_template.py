@@ -9,6 +9,8 @@ from atomesh.testing.byte_tokenizer import END, START, ByteTokenizer
 class PlainChatTemplate:
     """Contents are plain text. A truthy template argument `thinking` adds a system message that says so."""
 
+    takes_tools = False
+
     default_source = "no template"
 
     def encode(

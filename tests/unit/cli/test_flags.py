@@ -53,6 +53,7 @@ def test_what_is_handed_on_is_what_was_given() -> None:
     gateway = GatewayFlags(
         chat_template=Path("a template.jinja"),
         reasoning_parser="harmony",
+        tool_call_parser="kimi_k2",
         cors_origin=("https://a.example", "https://b.example"),
         max_body=2**20,
         response_store=Path("responses.db"),
@@ -106,6 +107,14 @@ def test_a_reasoning_parser_is_one_that_there_is() -> None:
     with pytest.raises(ConfigurationError, match="--reasoning-parser is 'thoughts'; it must be one of"):
         parse("--reasoning-parser=thoughts")
     assert parse("--reasoning-parser=none")[1].reasoning_parser == "none"
+
+
+def test_a_tool_call_parser_is_one_that_there_is() -> None:
+    with pytest.raises(
+        ConfigurationError, match="--tool-call-parser is 'pens'; it must be one of deepseek_v3"
+    ):
+        parse("--tool-call-parser=pens")
+    assert parse("--tool-call-parser=mistral")[1].tool_call_parser == "mistral"
 
 
 def test_a_store_has_room_for_a_response() -> None:

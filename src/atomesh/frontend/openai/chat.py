@@ -10,7 +10,9 @@ from atomesh.frontend.openai.endpoint import Endpoint
 
 class ChatCompletions(Endpoint[ChatRequest]):
     path = "/v1/chat/completions"
-    own_fields = frozenset({"reasoning_effort", "thinking_token_budget", "include_reasoning"})
+    own_fields = frozenset(
+        {"reasoning_effort", "thinking_token_budget", "include_reasoning", "tools", "tool_choice"}
+    )
 
     def __init__(self, frontend: Frontend) -> None:
         super().__init__(frontend, ChatRequest)

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from atomesh.frontend.answer.answer_parser import AnswerParser, PlainAnswer
+from atomesh.frontend.answer.answer_parser import AnswerParser
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.generation import Generation
 from atomesh.frontend.openai.call import Call
 from atomesh.frontend.openai.chat_prompt import ChatPrompt, encode_chat
 from atomesh.frontend.openai.chat_reasoning import check_reasoning, plan_chat_reasoning
 from atomesh.frontend.openai.chat_request import ChatRequest, parse_chat_sampling
+from atomesh.frontend.openai.chat_tools import chat_grammar, plan_chat_tools, tool_use
 from atomesh.frontend.openai.generation_factory import (
     GenerationFactory,
     check_prompt_ids,
@@ -21,7 +22,9 @@ from atomesh.frontend.openai.sampling_fields import check_answers
 from atomesh.frontend.reasoning.reasoning_plan import Constraint
 from atomesh.frontend.reasoning.reasoning_request import template_variables
 from atomesh.frontend.served_model import ServedModel
-from atomesh.frontend.structured_output.compiling import requested_grammar
+from atomesh.frontend.tool_calls.tool_plan import ToolPlan
+from atomesh.frontend.tool_calls.tools import ToolUse
+from atomesh.protocol.grammar import GrammarSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +48,31 @@ async def plan_chat(frontend: Frontend, call: Call, request: ChatRequest, id_pre
     check_answers(1, params.n, frontend.options)
     asked = check_reasoning(model, request)
     factory = await make_factory(frontend, id_prefix, model, params, request, call.policy)
-    factory = factory.obeying(await requested_grammar(frontend, model, request))
-    token_ids = await encode_request(frontend, model, request)
-    constraint = Constraint.NONE if factory.shared.grammar is None else Constraint.ANSWER
-    reasoning = plan_chat_reasoning(model, request, asked, token_ids, constraint)
+    tools = plan_chat_tools(model, request)
+    factory = factory.showing(tools.shown_tokens)
+    factory = factory.obeying(await chat_grammar(frontend, model, request, tools))
+    token_ids = await _encode(frontend, model, request, tools.use)
+    reasoning = plan_chat_reasoning(
+        model, request, asked, token_ids, tools, _constraint(tools, factory.shared.grammar)
+    )
     factory = factory.reading(reasoning)
     factory.check_size([min(len(token_ids), description.max_model_len)])
-    return ChatPlan(model, factory, factory.make(0, token_ids, "messages"), reasoning.around(PlainAnswer))
+    make_parser = reasoning.around(tools.make_parser)
+    return ChatPlan(model, factory, factory.make(0, token_ids, "messages"), make_parser)
+
+
+def _constraint(tools: ToolPlan, grammar: GrammarSpec | None) -> Constraint:
+    if grammar is None:
+        return Constraint.NONE
+    return Constraint.CALL if tools.use.need == "required" else Constraint.ANSWER
 
 
 async def encode_request(frontend: Frontend, model: ServedModel, request: ChatRequest) -> list[int]:
     """The prompt that the chat comes to. Raises InvalidRequestError or ContextLengthError."""
+    return await _encode(frontend, model, request, tool_use(request))
+
+
+async def _encode(frontend: Frontend, model: ServedModel, request: ChatRequest, use: ToolUse) -> list[int]:
     description = model.service.describe()
     kept = count_kept(request.truncate_prompt_tokens, description.max_model_len)
     prompt = ChatPrompt(
@@ -65,6 +82,7 @@ async def encode_request(frontend: Frontend, model: ServedModel, request: ChatRe
         request.add_special_tokens,
         template_variables(request, model.reasoning_dialect),
         is_truncated=kept is not None,
+        tools=use.shown,
     )
     token_ids = await encode_chat(frontend, model, prompt)
     token_ids = truncate(token_ids, request.truncate_prompt_tokens, description.max_model_len)

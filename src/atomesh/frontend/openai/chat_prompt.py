@@ -8,6 +8,8 @@ from atomesh.errors import ContextLengthError, InvalidRequestError
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.openai.chat_request import ChatMessage, parse_messages
 from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.tool_calls.preamble import Message, count_characters, with_tools_in_text
+from atomesh.frontend.tool_calls.registry import load_dialect
 
 if TYPE_CHECKING:
     from atomesh.frontend.templates.chat_template import ChatTemplate
@@ -26,6 +28,7 @@ class ChatPrompt:
     add_special_tokens: bool | None
     template_kwargs: Mapping[str, Any] | None
     is_truncated: bool = False
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
 async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt) -> list[int]:
@@ -42,7 +45,11 @@ async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt
     max_model_len = model.service.describe().max_model_len
     _check_number(prompt.messages, max_model_len)
     messages = _in_dialect(parse_messages(prompt.messages), model)
-    characters = sum(len(message["content"]) for message in messages)
+    shown = prompt.tools
+    if not template.takes_tools:
+        messages = with_tools_in_text(messages, shown, load_dialect(model.tool_dialect))
+        shown = ()
+    characters = sum(len(message["content"]) for message in messages) + count_characters(shown)
     if not prompt.is_truncated:
         frontend.bounds.check_characters(characters, model.tokenizer, max_model_len, param="messages")
     token_ids = await frontend.texts.run_in_thread(
@@ -52,13 +59,14 @@ async def encode_chat(frontend: Frontend, model: ServedModel, prompt: ChatPrompt
             model.tokenizer,
             add_generation_prompt=generates,
             continue_final_message=continues,
+            tools=shown,
             template_kwargs=prompt.template_kwargs,
         ),
     )
     return _with_bos(token_ids, model) if prompt.add_special_tokens else token_ids
 
 
-def _in_dialect(messages: list[dict[str, Any]], model: ServedModel) -> Sequence[Mapping[str, Any]]:
+def _in_dialect(messages: Sequence[Message], model: ServedModel) -> Sequence[Message]:
     dialect = model.reasoning_dialect
     return messages if dialect is None else [dialect.adapt_message(message) for message in messages]
 

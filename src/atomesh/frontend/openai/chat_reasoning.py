@@ -1,6 +1,5 @@
 """What of a chat concerns its reasoning: from the request and the end of its prompt to a plan."""
 
-import secrets
 from collections.abc import Sequence
 
 from atomesh.errors import InvalidRequestError
@@ -14,6 +13,7 @@ from atomesh.frontend.reasoning.reasoning_plan import (
 )
 from atomesh.frontend.reasoning.reasoning_request import ReasoningRequest, read_reasoning_request
 from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.tool_calls.tool_plan import ToolPlan
 
 _PROMPT_END = 64  # tokens, or characters, in which a template opens an answer
 
@@ -37,6 +37,7 @@ def plan_chat_reasoning(
     request: ChatRequest,
     asked: ReasoningRequest,
     token_ids: Sequence[int],
+    tools: ToolPlan,
     constraint: Constraint,
 ) -> ReasoningPlan:
     """For the prompt `token_ids`. Raises InvalidRequestError."""
@@ -47,7 +48,7 @@ def plan_chat_reasoning(
     size = _PROMPT_END + (_size(request.messages[-1]) if is_continued else 0)
     prompt_end = model.tokenizer.decode(token_ids[-size:])[-size:]
     opening = dialect.find_opening(prompt_end, is_continued=is_continued)
-    start = AnswerStart(prompt_end, opening, (), _mint_call_id)
+    start = AnswerStart(prompt_end, opening, tools.use.callable, tools.mint_id)
     plan = plan_reasoning(dialect, asked, start, model.tokenizer, constraint)
     if plan.spec is not None:
         _check_ids(plan, model)
@@ -60,10 +61,6 @@ def _size(message: ChatMessage) -> int:
     if content is None or isinstance(content, str):
         return len(content or "")
     return sum(len(part.text or part.refusal or "") + 1 for part in content)
-
-
-def _mint_call_id(_name: str, _index: int) -> str:
-    return f"call_{secrets.token_hex(12)}"
 
 
 def _check_ids(plan: ReasoningPlan, model: ServedModel) -> None:

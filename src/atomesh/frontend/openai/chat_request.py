@@ -13,6 +13,7 @@ from atomesh.frontend.openai.sampling_fields import (
     make_sampling,
 )
 from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
+from atomesh.frontend.tool_calls.tools import Tool
 from atomesh.protocol.sampling import SamplingParams
 from atomesh.protocol.sampling_bounds import TOP_LOGPROBS
 
@@ -46,6 +47,8 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     thinking_token_budget: int | None = None
     include_reasoning: bool | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
 
 
 def parse_chat_sampling(request: ChatRequest, defaults: SamplingDefaults = NO_DEFAULTS) -> SamplingParams:
@@ -105,7 +108,8 @@ def _parse_message(message: ChatMessage, place: str) -> dict[str, Any]:
     if reasoning is not None:
         parsed |= {"reasoning_content": reasoning, "reasoning": reasoning}
     if message.tool_calls:
-        parsed["tool_calls"] = [_parse_call(call) for call in message.tool_calls]
+        calls = enumerate(message.tool_calls)
+        parsed["tool_calls"] = [_parse_call(call, f"{place}.tool_calls[{index}]") for index, call in calls]
     return parsed
 
 
@@ -125,13 +129,18 @@ def _parse_content(content: str | list[ContentPart] | None, place: str) -> str:
     return "\n".join(texts)
 
 
-def _parse_call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_call(call: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Templates take a call's arguments as an object, the API carries them as a JSON string."""
     function = call.get("function")
-    if not isinstance(function, dict) or not isinstance(arguments := function.get("arguments"), str):
-        return dict(call)
-    try:
-        decoded = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return dict(call)
-    return {**call, "function": {**function, "arguments": decoded}}
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise InvalidRequestError(
+            f"{place}.function is not a function with a name; send the call as it was answered",
+            param=f"{place}.function",
+        )
+    arguments = function.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments) if arguments else {}
+        except (msgspec.DecodeError, RecursionError):
+            return dict(call)
+    return {**call, "function": {**function, "arguments": arguments}}

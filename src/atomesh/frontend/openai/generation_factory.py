@@ -49,6 +49,10 @@ class GenerationFactory:
             return self
         return replace(self, shared=msgspec.structs.replace(self.shared, grammar=grammar))
 
+    def showing(self, special: frozenset[int]) -> Self:
+        """The same, but the text of its answers keeps these special tokens, too."""
+        return replace(self, shown_special=self.shown_special | special)
+
     def reading(self, reasoning: ReasoningPlan) -> Self:
         """The same, but with its answers' reasoning as planned, before whatever they must obey."""
         grammar = self.shared.grammar

@@ -19,6 +19,7 @@ from atomesh.frontend.openai.chat_request import ChatMessage
 from atomesh.frontend.openai.endpoint import RequestDecoder
 from atomesh.frontend.openai.generation_factory import check_prompt_ids
 from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.tool_calls.tools import Tool, plan_tool_use
 from atomesh.frontend.validation import refuse_internal_headers
 
 
@@ -31,9 +32,8 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
-    # Refused beforehand where they ask for anything (frontend/validation.py).
-    tools: object = None
-    tool_choice: object = None
+    tools: list[Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
 
 
 class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,7 @@ class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
+_OWN_FIELDS = frozenset({"tools", "tool_choice"})
 R = TypeVar("R", TokenizeRequest, DetokenizeRequest)
 
 
@@ -50,7 +51,7 @@ class _TextEndpoint(ABC, Generic[R]):
     def __init__(self, frontend: Frontend, path: str, kind: type[R]) -> None:
         self.kind: type[R] = kind
         self._frontend = frontend
-        self._decoder: RequestDecoder[R] = RequestDecoder(frontend, path, kind)
+        self._decoder: RequestDecoder[R] = RequestDecoder(frontend, path, kind, _OWN_FIELDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -96,6 +97,7 @@ class Tokenize(_TextEndpoint[TokenizeRequest]):
                 request.continue_final_message,
                 request.add_special_tokens,
                 request.chat_template_kwargs,
+                tools=plan_tool_use(request.tools, request.tool_choice, None).shown,
             )
             return await encode_chat(self._frontend, model, prompt)
         text, adds = request.prompt or "", request.add_special_tokens is not False

@@ -42,10 +42,16 @@ class LarkRules:
         return "\n".join((f"start: {start}", *self._rules)) + "\n"
 
 
-def calls_grammar(dialect: Dialect, use: ToolUse, special_tokens: Mapping[str, int]) -> str:
+def calls_grammar(
+    dialect: Dialect,
+    use: ToolUse,
+    special_tokens: Mapping[str, int],
+    *,
+    otherwise: Mapping[str, Any] | None = None,
+) -> str:
     """At least one call of what may be called, and nothing else. Raises InvalidRequestError.
 
-    `special_tokens` are ids by text.
+    `special_tokens` are ids by text; `otherwise` is the schema of JSON that may come in the calls' place.
     """
     spelling = dialect.spelling
     lark = LarkRules({mark: special_tokens[mark] for mark in dialect.marks if mark in special_tokens})
@@ -53,4 +59,5 @@ def calls_grammar(dialect: Dialect, use: ToolUse, special_tokens: Mapping[str, i
     form = lark.add(f": {' | '.join(spelled)}")
     call = lark.add(f": {lark.text(spelling.before)} {form} {lark.text(spelling.after)}")
     more = f"({lark.text(spelling.between)} {call})*" if use.is_parallel else ""
-    return lark.grammar(f"{lark.text(spelling.opening)} {call} {more} {lark.text(spelling.closing)}")
+    calls = f"{lark.text(spelling.opening)} {call} {more} {lark.text(spelling.closing)}"
+    return lark.grammar(calls if otherwise is None else f"{lark.json(otherwise)} | {calls}")

@@ -9,6 +9,11 @@ from atomesh.frontend.tool_calls.dialect import Dialect
 Message = Mapping[str, Any]
 
 
+def count_characters(tools: Sequence[Mapping[str, Any]]) -> int:
+    """About what they come to in a prompt."""
+    return len(json.dumps(tools)) if tools else 0
+
+
 def with_tools_in_text(
     messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], dialect: Dialect
 ) -> list[Message]:
@@ -27,8 +32,8 @@ def _describe(tools: Sequence[Mapping[str, Any]], dialect: Dialect) -> str:
     example = dialect.spelling.show([("NAME", {"PARAMETER": "VALUE"})])
     return (
         "You can call functions to help with the user's request. These are the functions, each with the JSON "
-        f"schema of its parameters:\n{functions}\n\nTo call a function, write its name and all parameters that "
-        f"it needs exactly in this form:\n{example}"
+        f"schema of its parameters:\n{functions}\n\nTo call one, write its name and all parameters that it "
+        f"needs exactly in this form:\n{example}"
     )
 
 

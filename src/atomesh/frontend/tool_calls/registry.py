@@ -1,6 +1,6 @@
 """The dialects of tool calls by name, and which of them a chat template speaks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 
@@ -36,9 +36,9 @@ _SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def find_tool_dialect(sources: Mapping[str, str]) -> str:
-    """The name of the dialect that chat templates, by name, speak; the default where they speak none."""
-    text = "\n".join(sources.values())
+def find_tool_dialect(templates: Iterable[str]) -> str:
+    """The name of the dialect that a model's chat templates speak; the default where they speak none."""
+    text = "\n".join(templates)
     for name, signs in _SIGNS:
         if all(sign in text for sign in signs):
             return name

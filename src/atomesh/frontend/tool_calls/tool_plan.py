@@ -22,7 +22,7 @@ _NOISE_BYTES = 12
 class ToolPlan:
     """`make_parser` makes what reads one choice's text. `grammar` is None where the model need not call.
 
-    `shown_tokens` are special tokens that the parser must see. `mint_id` makes a call's id of its name and its
+    `shown_tokens` are special tokens that the parser must see. `mint_id` makes an id of a call's name and its
     index.
     """
 

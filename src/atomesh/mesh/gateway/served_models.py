@@ -11,6 +11,7 @@ from atomesh.errors import AtomeshError
 from atomesh.frontend.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.token_service import TokenService
+from atomesh.frontend.tool_calls.registry import DEFAULT_DIALECT
 from atomesh.mesh.gateway.text_models import RelayedTokenizer, aliases_of
 from atomesh.protocol.worker import ModelDescription, WorkerDescription
 
@@ -32,6 +33,7 @@ class TextSide:
     chat_template: "ChatTemplate | None"
     sampling_defaults: SamplingDefaults = NO_DEFAULTS
     reasoning_dialect: "ReasoningDialect | None" = None
+    tool_dialect: str = DEFAULT_DIALECT
 
 
 class ServedModels:
@@ -118,6 +120,7 @@ class ServedModels:
             aliases=self._aliases_of(name),
             sampling_defaults=text.sampling_defaults,
             reasoning_dialect=text.reasoning_dialect,
+            tool_dialect=text.tool_dialect,
         )
 
     def _note_failure(self, model: ModelDescription, error: Exception) -> None:
