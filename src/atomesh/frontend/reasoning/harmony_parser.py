@@ -57,7 +57,7 @@ class HarmonyParser:
         return self._shares.reasoning
 
     def feed(self, text: str, num_tokens: int, *, is_final: bool) -> list[Part]:
-        self._shares.came(num_tokens)
+        self._shares.came(len(text), num_tokens)
         self._held += text
         parts: list[Part] = []
         is_going_on = True
@@ -68,7 +68,6 @@ class HarmonyParser:
                 is_going_on = self._read_text(self._message, parts, is_final=is_final)
         if is_final:
             self._end_message(parts)
-        self._shares.settle(len(self._held))
         return parts
 
     def _read_header(self, parts: list[Part]) -> bool:
@@ -136,5 +135,5 @@ class HarmonyParser:
         self._message = None
 
     def _skip(self, size: int) -> None:
-        self._shares.outside(size)
+        self._shares.outside(size, is_mark=True)
         self._held = self._held[size:]

@@ -50,7 +50,7 @@ class TagParser:
     def feed(self, text: str, num_tokens: int, *, is_final: bool) -> list[Part]:
         if self._has_begun_answer:
             return self._inner.feed(text, num_tokens, is_final=is_final)
-        self._shares.came(num_tokens)
+        self._shares.came(len(text), num_tokens)
         self._held += text
         parts: list[Part] = []
         if self._place is _Place.BEFORE:
@@ -63,13 +63,13 @@ class TagParser:
             text = self._take(len(self._held))
             self._shares.outside(len(text))
             parts += self._inner.feed(text, num_tokens, is_final=is_final)
-        self._shares.settle(len(self._held))
         return parts
 
     def _look_for_start(self, is_final: bool) -> None:
         seen = self._held.lstrip()
         if seen.startswith(self._start):
-            self._shares.outside(len(self._take(len(self._held) - len(seen) + len(self._start))))
+            size = len(self._held) - len(seen) + len(self._start)
+            self._shares.outside(len(self._take(size)), is_mark=True)
             self._place = _Place.INSIDE
         elif is_final or not self._start.startswith(seen) or len(self._held) > len(seen) + _MOST_WHITE_SPACE:
             self._place = self._unless_opened
@@ -78,12 +78,13 @@ class TagParser:
         end = self._held.find(self._end)
         if end >= 0:
             said = self._take(end)
-            self._shares.outside(len(self._take(len(self._end))))
+            self._shares.inside(len(said))
+            self._shares.outside(len(self._take(len(self._end))), is_mark=True)
             self._place = _Place.AFTER
         else:
             kept = 0 if is_final else count_partial(self._held, (self._end,))
             said = self._take(len(self._held) - kept)
-        self._shares.inside(len(said))
+            self._shares.inside(len(said))
         text = self._reasoning.feed(said)
         return [ReasoningDelta(text)] if text else []
 

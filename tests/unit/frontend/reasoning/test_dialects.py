@@ -13,9 +13,12 @@ from atomesh.frontend.reasoning.dialect import AnswerStart, Opening, ReasoningDi
 from atomesh.frontend.reasoning.dialects import DIALECTS, find_reasoning_dialect
 from atomesh.frontend.reasoning.hidden_reasoning import HiddenReasoning
 from atomesh.frontend.reasoning.tag_dialect import TagDialect
+from atomesh.frontend.text.text_stream import TextStream
+from atomesh.testing.byte_tokenizer import ByteTokenizer
 
 TAGGED = [dialect for dialect in DIALECTS.values() if isinstance(dialect, TagDialect)]
 THOUGHT = "A < b, so — not yet.\n\nThen c."
+END_THINK = 300
 SAID = "It is c <sup>2</sup>.\n"
 
 
@@ -114,7 +117,10 @@ def test_tokens_between_the_tags_are_counted(text: str, tokens: int) -> None:
     [
         ([("<think>", 1), ("a", 1), ("</think>", 1), ("b", 1)], 1),
         ([("<think>", 1), ("a.</", 1), ("think", 1), (">b", 1)], 1),
-        ([("", 1), ("<think>é", 1), ("", 1), ("日", 2), ("</think>", 1)], 4),
+        ([("<think>", 1), ("", 1), ("é", 1), ("", 1), ("日", 2), ("</think>", 1)], 5),
+        ([("<think>", 1), ("ab", 1), ("</think>", 0)], 1),
+        ([("<think>", 1), ("", 1), ("", 1), ("\ufffd</think>", 1)], 2),
+        ([("<think>", 1), ("ab</", 0), ("think>", 1)], 0),
         ([("<think>ab</think>cd", 4)], 1),
         ([("<think>", 1), ("abcd</think>", 3)], 1),
         ([("<think>", 1), ("a", 1), ("", 1)], 1),
@@ -124,6 +130,23 @@ def test_a_token_counts_when_any_of_it_is_reasoning(pieces: list[tuple[str, int]
     parser = make(DIALECTS["think"], "")
     parse_whole(parser, pieces)
     assert parser.reasoning_tokens == tokens
+
+
+class OneTokenTag(ByteTokenizer):
+    """Bytes, and one token for the tag that ends thoughts."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"</think>" if token_id == END_THINK else super().token_bytes(token_id)
+
+
+@given(st.lists(st.sampled_from(list(b"\na</\xc3\xa9\xe2\x82\x80")), max_size=9))
+def test_tokens_are_counted_exactly_whatever_characters_they_break(thought: list[int]) -> None:
+    token_ids = [*thought, END_THINK, *b"said"]
+    text = TextStream(OneTokenTag())  # type: ignore[arg-type]
+    pieces = [(text.push([token_id], final=False).text, 1) for token_id in token_ids]
+    parser = make(DIALECTS["think"], "<think>\n")
+    assert parse_whole(parser, pieces).content == "said"
+    assert parser.reasoning_tokens == len(thought)
 
 
 def test_hidden_reasoning_is_counted_all_the_same() -> None:
