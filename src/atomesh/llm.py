@@ -14,6 +14,7 @@ from atomesh.engine.options import DtypeChoice, EngineOptions
 from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.frontend.resolve import resolve_sampling
 from atomesh.frontend.sampling_defaults import read_sampling_defaults
+from atomesh.frontend.structured_output.model_vocabulary import load_vocabulary
 from atomesh.frontend.templates.chat_template import ChatTemplate, RenderOptions, load_chat_template
 from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
 from atomesh.model_files.checkpoint import open_checkpoint
@@ -65,6 +66,7 @@ class LLM:
         engine_options = _engine_options({"dtype": dtype, **options})
         limit_spinning(os.environ)
         from atomesh.engine.build import build_engine  # imports torch
+        from atomesh.engine.structured_output.grammars import GrammarCache
 
         local = resolve_model(name, Path(home_name).expanduser())
         self._checkpoint = open_checkpoint(local.path)
@@ -78,6 +80,7 @@ class LLM:
             served_name=local.name,
             clock=MonotonicClock(),
         )
+        self._engine.obey_grammars(GrammarCache(lambda: load_vocabulary(self._checkpoint, self._tokenizer)))
         self._num_requests = 0
 
     def generate(

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from atomesh.frontend.structured_output.answer_end import ends_with_stop_token
 from atomesh.frontend.text.text_stream import TextStream
 from atomesh.frontend.text.tokenizer import Tokenizer
 from atomesh.protocol.generation import FinishReason, GenerationRequest, TokenDelta, TokenLogprobs
-from atomesh.protocol.sampling import SamplingParams
+from atomesh.protocol.sampling import SamplingParams, SamplingSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ class _Answer:
     stop_reason: str | int | None = None
     error: str | None = None
 
-    def take(self, delta: TokenDelta) -> None:
+    def take(self, delta: TokenDelta, sampling: SamplingSpec) -> None:
         piece = self.stream.push(
             delta.token_ids,
             delta.finish_reason is not None,
-            ends_with_stop_token=delta.finish_reason == "stop",
+            ends_with_stop_token=ends_with_stop_token(delta, sampling),
         )
         used = len(delta.token_ids) if piece.stop is None else piece.tokens_used
         self.text.append(piece.text)
@@ -107,7 +108,7 @@ class RunningRequest:
             return
         answer = self._answers[delta.choice]
         if answer.finish_reason is None:
-            answer.take(delta)
+            answer.take(delta, self.request.sampling)
 
     def output(self) -> RequestOutput:
         prompt_logprobs = self._prompt_logprobs

@@ -47,6 +47,8 @@ from atomesh.protocol.worker import Role, WorkerDescription
 if TYPE_CHECKING:
     from atomesh.engine.options import EngineOptions
     from atomesh.engine.worker_engine import WorkerEngine
+    from atomesh.grammars.vocabulary import Vocabulary
+    from atomesh.model_files.checkpoint import Checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -159,10 +161,21 @@ def _build(
 ) -> "WorkerEngine":
     local = resolve_model(model, environment.home(), show_progress())
     from atomesh.engine.build import build_parts  # imports torch
+    from atomesh.engine.structured_output.grammars import GrammarCache
     from atomesh.engine.worker_engine import assemble
 
-    parts = build_parts(open_checkpoint(local.path), options, served_name or local.name)
-    return assemble(parts, spec, MonotonicClock())
+    checkpoint = open_checkpoint(local.path)
+    parts = build_parts(checkpoint, options, served_name or local.name)
+    made = assemble(parts, spec, MonotonicClock())
+    made.engine.obey_grammars(GrammarCache(lambda: _vocabulary(checkpoint)))
+    return made
+
+
+def _vocabulary(checkpoint: "Checkpoint") -> "Vocabulary":
+    """For the first grammar; a worker that never sees one never loads a tokenizer."""
+    from atomesh.frontend.structured_output.model_vocabulary import load_vocabulary
+
+    return load_vocabulary(checkpoint)
 
 
 async def _serve(

@@ -16,6 +16,7 @@ from atomesh.engine.event_sink import EventSink, NoSink
 from atomesh.engine.executor import Executor
 from atomesh.engine.news import EngineNews
 from atomesh.engine.step_recorder import StepRecorder, StepTimes
+from atomesh.engine.structured_output.grammars import Grammars, NoGrammars
 from atomesh.errors import InvalidRequestError
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
 from atomesh.protocol.kv_events import KVSnapshot
@@ -47,6 +48,7 @@ class Engine:
         self._connector = connector or NoConnector()
         self._sample: StepSample | None = None
         self._sink: EventSink = NoSink()
+        self.grammars: Grammars = NoGrammars()
         self._has_failed = False
         self._unaccounted = 0
 
@@ -54,13 +56,14 @@ class Engine:
         """Queue a request, or one leg of it.
 
         Raises InvalidRequestError or ContextLengthError if it can never run to its end, and
-        ServiceUnavailableError when a prefill leg's ticket is not good here.
+        ServiceUnavailableError when a prefill leg's ticket is not good here. A grammar that `grammars` has
+        not prepared is compiled here and now.
         """
         self._check_vocabulary(request.prompt_token_ids, "prompt")
         if isinstance(leg, DecodeLeg):
             for token_ids in leg.outputs.values():
                 self._check_vocabulary(token_ids, "outputs")
-        self._scheduler.add(request, self._clock.now(), leg)
+        self._scheduler.add(self.grammars.prepare(request), self._clock.now(), leg)
         self._connector.flush()
 
     def abort(self, request_id: str) -> None:
@@ -145,6 +148,10 @@ class Engine:
     def publish_to(self, sink: EventSink) -> None:
         """Tell `sink` too what comes into the prefix cache and goes; it is closed with the engine."""
         self._sink = sink
+
+    def obey_grammars(self, grammars: Grammars) -> None:
+        """Without this no request with a grammar is taken."""
+        self.grammars = grammars
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix that no running request holds."""

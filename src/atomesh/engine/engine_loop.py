@@ -15,6 +15,7 @@ from atomesh.engine.doorbell import Doorbell
 from atomesh.engine.live_requests import LiveRequests, Outlet
 from atomesh.engine.news import EngineNews
 from atomesh.engine.roles import chunk_budget
+from atomesh.engine.structured_output.waiting_room import Prepared, WaitingRoom
 from atomesh.errors import AtomeshError, ServiceUnavailableError
 from atomesh.protocol.fault_points import FaultPoints, NoFaults
 from atomesh.protocol.frames import Heartbeat, Inspected, Profile, StepFrame, encode_message
@@ -57,6 +58,7 @@ class EngineLoop:
         self._on_failure = on_failure
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._live = LiveRequests()
+        self._grammars = WaitingRoom(engine.grammars, self._commands.put)
         self._is_told_to_drain = False
         self._is_draining = False
         self._is_stopping = False
@@ -129,7 +131,7 @@ class EngineLoop:
     @property
     def is_drained(self) -> bool:
         """Told to drain, no request is left, and nobody waits for KV any more."""
-        return self._is_draining and not self._live and not self._has_handoffs
+        return self._is_draining and not self._live and not self._grammars and not self._has_handoffs
 
     @property
     def is_healthy(self) -> bool:
@@ -213,12 +215,29 @@ class EngineLoop:
 
     def _submit(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None) -> None:
         try:
+            self._take_in(outlet, request, leg)
+        except Exception as error:  # noqa: BLE001  one bad request must not end the others
+            self._turn_away(outlet, request, error)
+
+    def _turn_away(self, outlet: Outlet, request: GenerationRequest, error: Exception) -> None:
+        if not isinstance(error, AtomeshError):
+            _log.error("a request could not be taken in", exc_info=error)
+            error = AtomeshError("the engine could not take the request in")
+        self._refuse(outlet, request, error)
+
+    def _take_in(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None) -> None:
+        """At once, or when its grammar is compiled."""
+        if self._engine.grammars.is_ready(request):
             self._add(outlet, request, leg)
-        except AtomeshError as error:
-            self._refuse(outlet, request, error)
-        except Exception:  # noqa: BLE001  one bad request must not end the others
-            _log.exception("a request could not be taken in")
-            self._refuse(outlet, request, AtomeshError("the engine could not take the request in"))
+            return
+
+        def go_on(prepared: Prepared) -> None:
+            if isinstance(prepared, Exception):
+                self._turn_away(outlet, request, prepared)
+            else:
+                self._submit(outlet, prepared, leg)
+
+        self._grammars.enter(outlet, request, go_on)
 
     def _add(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None) -> None:
         if self._is_draining and not _continues_here(leg):
@@ -232,6 +251,7 @@ class EngineLoop:
         self._send(outlet, [refused])
 
     def _abort(self, outlet: Outlet, request_id: str) -> None:
+        self._grammars.leave(outlet, request_id)
         engine_id = self._live.abort(outlet, request_id)
         if engine_id is not None:
             self._engine.abort(engine_id)
@@ -246,6 +266,7 @@ class EngineLoop:
 
     def _drop(self, outlet: Outlet) -> None:
         self._followers.discard(outlet)
+        self._grammars.empty(outlet)
         for engine_id in self._live.drop(outlet):
             self._engine.abort(engine_id)
 
@@ -267,6 +288,7 @@ class EngineLoop:
 
     def _stop(self) -> None:
         self._is_stopping = True
+        self._grammars.close()
 
 
 def _listen() -> None:

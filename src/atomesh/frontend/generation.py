@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from atomesh.errors import AtomeshError, EngineError
+from atomesh.frontend.structured_output.answer_end import ends_with_stop_token
 from atomesh.frontend.text.text_stream import TextStream
 from atomesh.frontend.text.tokenizer import Tokenizer
 from atomesh.frontend.token_service import TokenService
@@ -130,7 +131,8 @@ class Generation:
         token_ids = delta.token_ids
         is_final = delta.finish_reason is not None
         is_stopped = delta.finish_reason == "stop"
-        piece = choice.stream.push(token_ids, is_final, ends_with_stop_token=is_stopped)
+        is_marked = is_stopped and ends_with_stop_token(delta, self.request.sampling)
+        piece = choice.stream.push(token_ids, is_final, ends_with_stop_token=is_marked)
         logprobs = delta.logprobs or []
         finish_reason: Literal["stop", "length"] | None = None
         stop_reason: str | int | None = None

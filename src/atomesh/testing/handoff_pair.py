@@ -12,8 +12,10 @@ from atomesh.clock import MonotonicClock
 from atomesh.engine.build import build_parts
 from atomesh.engine.engine_loop import EngineLoop
 from atomesh.engine.options import EngineOptions
+from atomesh.engine.structured_output.grammars import GrammarCache
 from atomesh.engine.worker_engine import WorkerEngine, assemble
 from atomesh.engine.worker_spec import WorkerSpec
+from atomesh.frontend.structured_output.model_vocabulary import load_vocabulary
 from atomesh.model_files.checkpoint import open_checkpoint
 from atomesh.protocol.fault_points import FaultPoints
 from atomesh.protocol.frames import Inspected, MessageDecoder, StepFrame, WorkerMessage
@@ -170,7 +172,9 @@ def handoff_pair(model: Path, listen: tuple[str, str], options: EngineOptions) -
 def _start(model: Path, listen: str, options: EngineOptions, role: Role) -> HandoffWorker:
     faults = FaultPoints()
     spec = WorkerSpec(SECRET, secrets.token_hex(16), listen, KV_LEASE_S, faults)
-    made = assemble(build_parts(open_checkpoint(model), options, "tiny"), spec, MonotonicClock())
+    checkpoint = open_checkpoint(model)
+    made = assemble(build_parts(checkpoint, options, "tiny"), spec, MonotonicClock())
+    made.engine.obey_grammars(GrammarCache(lambda: load_vocabulary(checkpoint)))
     loop = EngineLoop(made.engine, MonotonicClock(), _cannot_be, made.doorbell)
     loop.set_role(PRESETS[role])
     loop.start()

@@ -12,6 +12,7 @@ from atomesh.engine.core.scheduler import SchedulerConfig
 from atomesh.engine.doorbell import Doorbell
 from atomesh.engine.engine_loop import EngineLoop
 from atomesh.engine.news import EngineNews
+from atomesh.engine.structured_output.grammars import Grammars, NoGrammars
 from atomesh.protocol.frames import Heartbeat, Inspected, MessageDecoder, StepFrame, WorkerMessage
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, TokenDelta
 from atomesh.protocol.kv_events import BlocksStored, CacheCleared, KVEvents, KVSnapshot
@@ -45,6 +46,7 @@ class Recorder:
     news: list[EngineNews] = field(default_factory=list)
     told: KVEvents = NOTHING
     snapshot: list[KVSnapshot] = field(default_factory=list)
+    grammars: Grammars = field(default_factory=NoGrammars)
 
     def add(self, request: GenerationRequest, leg: Leg | None = None) -> None:
         self.asked.append(f"add {request.request_id}")

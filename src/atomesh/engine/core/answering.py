@@ -77,7 +77,8 @@ class Answering:
         if sampled is not None:
             sequence.output_token_ids.append(sampled.token_id)
             self.num_tokens += 1
-        stop = find_stop(sequence, self._max_model_len)
+        ends_answer = sampled is not None and sampled.ends_answer
+        stop = find_stop(sequence, self._max_model_len, ends_answer=ends_answer)
         state = sequence.request
         delta = TokenDelta(
             request_id=state.request.request_id,

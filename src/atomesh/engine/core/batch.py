@@ -53,8 +53,11 @@ class ScheduledBatch:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
+    """`ends_answer`: the request's grammar lets no token follow."""
+
     token_id: int
     logprobs: TokenLogprobs | None = None
+    ends_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,11 @@ LENGTH = Stop("length")
 END_OF_SEQUENCE = Stop("stop")
 
 
-def find_stop(sequence: "TokenSequence", max_model_len: int) -> Stop | None:
-    """Whether the sequence ends with its newest token; a stop token wins over a length reached with it."""
+def find_stop(sequence: "TokenSequence", max_model_len: int, *, ends_answer: bool = False) -> Stop | None:
+    """Whether the sequence ends with its newest token; a stop token wins over a length reached with it.
+
+    So does a token with which a grammar ends (`ends_answer`), whatever `min_tokens` says.
+    """
     spec = sequence.sampling
     num_output_tokens = len(sequence.output_token_ids)
     if num_output_tokens and num_output_tokens >= spec.min_tokens:
@@ -30,6 +33,8 @@ def find_stop(sequence: "TokenSequence", max_model_len: int) -> Stop | None:
             return END_OF_SEQUENCE
         if token_id in spec.stop_token_ids:
             return Stop("stop", token_id)
+    if ends_answer:
+        return END_OF_SEQUENCE
     if num_output_tokens >= spec.max_tokens or sequence.num_tokens >= max_model_len:
         return LENGTH
     return None

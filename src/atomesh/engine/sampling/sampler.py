@@ -31,13 +31,17 @@ class NoToken(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SampleRow:
-    """One token to choose: from which row of the logits, how, for which choice, and after which tokens."""
+    """One token to choose: from which row of the logits, how, for which choice, and after which tokens.
+
+    With `allowed` [vocab], bools, only those that its grammar allows.
+    """
 
     logits_row: int
     spec: SamplingSpec
     choice: int
     prompt_token_ids: Sequence[int]
     output_token_ids: Sequence[int]
+    allowed: Tensor | None = None
 
     @property
     def is_greedy(self) -> bool:
@@ -45,7 +49,7 @@ class SampleRow:
 
     @property
     def is_constrained(self) -> bool:
-        if constrains(self.spec, len(self.output_token_ids)):
+        if self.allowed is not None or constrains(self.spec, len(self.output_token_ids)):
             return True
         return steer(self.spec.reasoning, self.output_token_ids) is not FREE
 
@@ -108,6 +112,8 @@ def _constrain(raw: Tensor, rows: Sequence[SampleRow], usable: set[int]) -> Tens
     for index in affected:
         row = rows[index]
         constrain(constrained[index], row.spec, History(row.prompt_token_ids, row.output_token_ids))
+        if row.allowed is not None:
+            constrained[index].masked_fill_(~row.allowed.to(raw.device), -torch.inf)
     peaks = _take(constrained, affected).amax(dim=-1).isfinite().tolist()
     usable.difference_update(index for index, is_finite in zip(affected, peaks, strict=True) if not is_finite)
     return constrained
