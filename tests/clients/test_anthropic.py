@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import anthropic
+import msgspec
 import pytest
 from pydantic import BaseModel
 
@@ -320,6 +321,65 @@ def test_thoughts_that_are_not_to_be_shown_leave_their_signature(
     for answer in answers(claude, thinking={"type": "adaptive", "display": "omitted"}):
         thought, text = answer.content
         assert (thought.thinking, len(thought.signature), text.text) == ("", 44, "Hi")
+
+
+WEATHER = {
+    "name": "weather",
+    "description": "Of a town",
+    "input_schema": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]},
+}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"town": "Oslo"}}\n</tool_call>'
+
+
+@pytest.fixture
+def roomy(scripted: ScriptedWire) -> Iterator[ScriptedWire]:
+    """The scripted model with room for what tells it of tools."""
+    service = scripted.service
+    before = service.description
+    service.description = msgspec.structs.replace(before, max_model_len=4096)
+    yield scripted
+    service.description = before
+
+
+def test_a_tool_s_use(roomy: ScriptedWire, claude: anthropic.Anthropic) -> None:
+    roomy.say(f"I look.\n{CALL}")
+    for answer in answers(claude, max_tokens=200, tools=[WEATHER]):
+        text, use = answer.content
+        assert (text.type, text.text.strip()) == ("text", "I look.")
+        assert (use.type, use.name, use.input) == ("tool_use", "weather", {"town": "Oslo"})
+        assert answer.stop_reason == "tool_use"
+
+
+def test_a_tool_s_result_goes_back_under_the_id_of_its_use(
+    roomy: ScriptedWire, claude: anthropic.Anthropic
+) -> None:
+    roomy.say(CALL)
+    [answer, _] = answers(claude, max_tokens=200, tools=[WEATHER])
+    [use] = answer.content
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": "rain", "is_error": False}
+    roomy.say("It rains.")
+    history = [*HELLO, answer.to_param(), {"role": "user", "content": [result]}]
+    last = claude.messages.create(**asked(messages=history, tools=[WEATHER]))
+    assert (last.content[0].text, last.stop_reason) == ("It rains.", "end_turn")
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
+def test_a_use_that_is_asked_for_is_held_to_the_schema(
+    roomy: ScriptedWire, claude: anthropic.Anthropic, choice: dict[str, Any]
+) -> None:
+    roomy.say(CALL)
+    for answer in answers(claude, max_tokens=200, tools=[WEATHER], tool_choice=choice):
+        assert [block.type for block in answer.content] == ["tool_use"]
+    assert all(request.sampling.grammar is not None for request in roomy.service.requests)
+
+
+def test_the_real_thing_uses_the_tool_that_it_must(stack: Wire, real: anthropic.Anthropic) -> None:
+    fields = asked(model=stack.model, tools=[WEATHER], tool_choice={"type": "any"}, max_tokens=200)
+    fields["messages"] = [{"role": "user", "content": "What is the weather in Oslo?"}]
+    for answer in answers(real, **fields):
+        [use] = answer.content
+        assert (answer.stop_reason, use.name, list(use.input)) == ("tool_use", "weather", ["town"])
+        assert isinstance(use.input["town"], str)
 
 
 def test_an_answer_in_the_form_asked_for(scripted: ScriptedWire, claude: anthropic.Anthropic) -> None:
