@@ -12,6 +12,8 @@ TRACE ?= ../shared/traces/conversation_trace.jsonl
 ARGS ?=
 # Virtual environment with vLLM for make vllm; made if missing, several GB.
 VLLM_ENV ?= ../vllm-env
+# Virtual environments with LlamaIndex, litellm and lm-eval for make clients; made if missing, about 1 GB.
+CLIENTS_ENV ?= ../clients-env
 # Virtual environment with sglang-router and vllm-router for make bench-gateway; made if missing.
 ROUTERS_ENV ?= ../routers-env
 
@@ -20,7 +22,7 @@ RUNTIME := .venv/.runtime
 TESTING := .venv/.testing
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: serve test setup lint format soak bench bench-gateway evaluate vllm clean
+.PHONY: serve test setup lint format soak bench bench-gateway evaluate clients vllm clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -51,6 +53,9 @@ bench-gateway: $(TESTING)
 
 evaluate: $(TESTING)
 	$(BIN)/python benchmarks/evaluate.py $(MODEL) $(ARGS)
+
+clients: $(TESTING)
+	$(BIN)/python tools/clients_live.py --environments $(CLIENTS_ENV) --vllm $(VLLM_ENV) $(ARGS)
 
 vllm: $(TESTING)
 	$(BIN)/python tools/vllm_live.py --environment $(VLLM_ENV) $(ARGS)
