@@ -36,12 +36,9 @@ class MarkingTokenizer(ByteTokenizer):
     """`[TOOL_CALLS]` is a special token, too."""
 
     vocab_size = 262
-    special_tokens = {
-        **ByteTokenizer.special_tokens,
-        "[TOOL_CALLS]": OPENING,
-        "[ARGS]": 260,
-        "[CALL_ID]": 261,
-    }
+    special_tokens = MappingProxyType(
+        {**ByteTokenizer.special_tokens, "[TOOL_CALLS]": OPENING, "[ARGS]": 260, "[CALL_ID]": 261}
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,8 +248,7 @@ def test_json_or_calls_where_both_may_come(tooled: ScriptedWire) -> None:
     tooled.say('{"a": 1}')
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
     assert ask(tooled, response_format=form).choices[0].message.content == '{"a": 1}'
-    assert "start: part_" in grammar_of(tooled)
-    assert " | " in grammar_of(tooled).splitlines()[0]
+    assert re.match(r"start: *part_\d+ \| *part_\d+ ", grammar_of(tooled))
 
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
