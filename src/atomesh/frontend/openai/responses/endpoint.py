@@ -28,7 +28,7 @@ from atomesh.frontend.openai.responses.translation import in_words_of_responses,
 from atomesh.frontend.validation import refuse_internal_headers
 from atomesh.observability.request_record import RequestRecord
 
-OWN_FIELDS = frozenset({"tools", "tool_choice"})
+OWN_FIELDS = frozenset({"tools", "tool_choice", "thinking_token_budget", "include_reasoning"})
 _JSON = (b"content-type", b"application/json")
 
 

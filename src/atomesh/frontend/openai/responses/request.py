@@ -146,6 +146,8 @@ class ResponsesRequest(PromptFields, frozen=True, kw_only=True):
     priority: int | None = None
     cache_salt: str | None = None
     structured_outputs: object = None
+    thinking_token_budget: int | None = None
+    include_reasoning: bool | None = None
 
     @property
     def is_stored(self) -> bool:

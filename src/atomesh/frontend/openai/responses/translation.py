@@ -40,19 +40,19 @@ _COPIED = (
     "priority",
     "cache_salt",
     "structured_outputs",
+    "thinking_token_budget",
+    "include_reasoning",
     "prompt_cache_key",
     "user",
 )
 _CHOICES = ("none", "auto", "required")
-_PLACES = (
-    (re.compile(r"^messages\b.*"), "input"),
-    (re.compile(r"^prompt$"), "input"),
-    (re.compile(r"^max_(completion_)?tokens$"), "max_output_tokens"),
-    (re.compile(r"^reasoning_effort$"), "reasoning.effort"),
-    (re.compile(r"^response_format\.json_schema\b"), "text.format"),
-    (re.compile(r"^response_format\b"), "text.format"),
-    (re.compile(r"^(tools\[\d+\])\.function\b"), r"\1"),
-    (re.compile(r"^tool_choice\.(function|allowed_tools)\b"), "tool_choice"),
+_WHOLE_PLACES = re.compile(r"^(messages\b.*|prompt$)")
+_NAMES = (
+    (re.compile(r"\bmax_(completion_)?tokens\b"), "max_output_tokens"),
+    (re.compile(r"\breasoning_effort\b"), "reasoning.effort"),
+    (re.compile(r"\bresponse_format(\.json_schema)?\b"), "text.format"),
+    (re.compile(r"\b(tools\[\d+\])\.function\b"), r"\1"),
+    (re.compile(r"\btool_choice\.(function|allowed_tools)\b"), "tool_choice"),
 )
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 
@@ -167,16 +167,20 @@ def in_words_of_responses() -> Iterator[None]:
     try:
         yield
     except AtomeshError as error:
-        if error.param is not None:
-            place = translate_place(error.param)
-            if error.message.startswith(error.param):
-                error.message = place + error.message.removeprefix(error.param)
-            error.param = place
+        param, message = error.param, error.message
+        if param is not None:
+            error.param = translate_place(param)
+            if message.startswith(param):
+                message = error.param + message.removeprefix(param)
+        error.message = _rename(message)
         raise
 
 
 def translate_place(param: str) -> str:
-    for pattern, place in _PLACES:
-        if pattern.search(param):
-            return pattern.sub(place, param)
-    return param
+    return "input" if _WHOLE_PLACES.search(param) else _rename(param)
+
+
+def _rename(text: str) -> str:
+    for pattern, name in _NAMES:
+        text = pattern.sub(name, text)
+    return text

@@ -168,3 +168,9 @@ def test_a_chat_s_place_is_told_as_the_response_s(chats: str, ours: str) -> None
     with pytest.raises(InvalidRequestError) as caught, in_words_of_responses():
         raise InvalidRequestError(f"{chats} is wrong", param=chats)
     assert (caught.value.message, caught.value.param) == (f"{ours} is wrong", ours)
+
+
+def test_a_remedy_names_our_fields_too() -> None:
+    with pytest.raises(InvalidRequestError) as caught, in_words_of_responses():
+        raise InvalidRequestError("send reasoning_effort 'none' or fewer max_tokens; messages stay")
+    assert caught.value.message == "send reasoning.effort 'none' or fewer max_output_tokens; messages stay"
