@@ -35,6 +35,7 @@ def thinker(scripted: ScriptedWire) -> Iterator[ScriptedWire]:
                 scripted.service,
                 CREATED,
                 reasoning_dialect=DIALECTS[dialect],
+                tool_dialect="harmony" if dialect == "harmony" else "hermes",
             )
         )
     scripted.service.script = says(f"{THOUGHT}\n</think>\n\n{SAID}")
@@ -50,6 +51,7 @@ def says(*texts: str) -> Any:
 
 def ask(thinker: ScriptedWire, model: str = "thinker", **fields: Any) -> Any:
     known = {"n", "max_tokens", "logprobs", "top_logprobs", "stream_options", "reasoning_effort", "stop"}
+    known |= {"tools", "tool_choice"}
     extra = {name: fields.pop(name) for name in list(fields) if name not in known}
     stream = extra.pop("stream", False)
     messages = extra.pop("messages", ASK)
@@ -264,6 +266,62 @@ def test_harmony_is_read_whole_and_streamed(thinker: ScriptedWire) -> None:
     assert OSS_TEMPLATE.seen["kwargs"] == {"reasoning_effort": "low"}
     chunks = list(ask(thinker, "oss", stream=True))
     assert joined(chunks) == {"content": SAID, "reasoning": THOUGHT, "reasoning_content": THOUGHT}
+
+
+FIND = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
+CALLS = (
+    f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant"
+    '<|channel|>commentary to=functions.find <|constrain|>json<|message|>{"q": 1}<|call|><|start|>assistant'
+    " to=functions.find<|channel|>commentary json<|message|>{}"
+)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_harmony_calls_tools(thinker: ScriptedWire, stream: bool) -> None:
+    thinker.service.script = says(CALLS)
+    answer = ask(thinker, "oss", tools=[FIND], stream=stream)
+    if stream:
+        chunks = list(answer)
+        assert joined(chunks) == {"content": "", "reasoning": THOUGHT, "reasoning_content": THOUGHT}
+        deltas = [call for chunk in chunks for each in chunk.choices for call in each.delta.tool_calls or []]
+        calls = [
+            (
+                "".join(one.function.name or "" for one in deltas if one.index == index),
+                "".join(one.function.arguments for one in deltas if one.index == index),
+            )
+            for index in range(2)
+        ]
+        finish = chunks[-1].choices[0].finish_reason
+    else:
+        message = answer.choices[0].message
+        assert (message.content, message.reasoning) == (None, THOUGHT)
+        calls = [(one.function.name, one.function.arguments) for one in message.tool_calls]
+        finish = answer.choices[0].finish_reason
+    assert calls == [("find", '{"q": 1}'), ("find", "{}")]
+    assert finish == "tool_calls"
+    assert OSS_TEMPLATE.seen["tools"] == [FIND]
+
+
+def test_harmony_is_held_to_calls_after_its_analysis(thinker: ScriptedWire) -> None:
+    thinker.service.script = says(CALLS)
+    ask(thinker, "oss", tools=[FIND], tool_choice="required", thinking_token_budget=4)
+    sampling = last_request(thinker).sampling
+    assert sampling.grammar is not None
+    assert sampling.grammar.begins_after == (END,)
+    assert sampling.reasoning == ReasoningSpec(
+        start=tuple(b"<|channel|>analysis<|message|>"), end=(END,), is_required=True, max_tokens=4
+    )
+
+
+def test_harmony_is_held_to_its_form_in_its_final_message(thinker: ScriptedWire) -> None:
+    thinker.service.script = says(CALLS)
+    ask(thinker, "oss", response_format={"type": "json_object"})
+    sampling = last_request(thinker).sampling
+    assert sampling.reasoning is not None
+    assert sampling.grammar is not None
+    assert sampling.reasoning.is_required
+    assert sampling.grammar.begins_after == (END, *sampling.reasoning.then)
+    assert ByteTokenizer().decode(sampling.reasoning.then) == "<|start|>assistant<|channel|>final<|message|>"
 
 
 def test_harmony_ends_its_analysis_and_answers_when_the_budget_is_spent(thinker: ScriptedWire) -> None:

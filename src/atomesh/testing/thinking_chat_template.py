@@ -15,6 +15,8 @@ class ThinkingChatTemplate(PlainChatTemplate):
     One that does not open leaves all thoughts to the model.
     """
 
+    takes_tools = True
+
     def __init__(self, *, opens: bool = True) -> None:
         self._opens = opens
         self.seen: dict[str, Any] = {}
@@ -29,7 +31,7 @@ class ThinkingChatTemplate(PlainChatTemplate):
         tools: object = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        self.seen = {"messages": messages, "kwargs": dict(template_kwargs or {})}
+        self.seen = {"messages": messages, "tools": tools, "kwargs": dict(template_kwargs or {})}
         ids = super().encode(
             [_with_thoughts(message) for message in messages],
             tokenizer,

@@ -309,4 +309,21 @@ PYTHONIC = (
     Transcript("pythonic", "[time.now()", "", [_NOW]),
     Transcript("pythonic", "[time.now(), oops", ", oops", [_NOW]),
 )
-TRANSCRIPTS = (*HERMES, *LLAMA3, *MISTRAL, *QWEN3_CODER, *DEEPSEEK, *KIMI, *PYTHONIC)
+_HARMONY = "<|channel|>commentary to=functions."
+HARMONY = (
+    Transcript(
+        "harmony",
+        f'{_HARMONY}weather <|constrain|>json<|message|>{{"city": "Berlin"}}',
+        "",
+        [_BERLIN],
+    ),
+    Transcript(
+        "harmony",
+        f"<|start|>assistant{_HARMONY}time.now<|message|>{{}}<|call|>"
+        f"<|start|>assistant{_HARMONY}weather json<|message|>{_NESTED_JSON}",
+        "",
+        [_NOW, ("weather", _NESTED)],
+    ),
+    Transcript("harmony", f"{_HARMONY}nobody<|message|>{{}}", f"{_HARMONY}nobody<|message|>{{}}", []),
+)
+TRANSCRIPTS = (*HARMONY, *HERMES, *LLAMA3, *MISTRAL, *QWEN3_CODER, *DEEPSEEK, *KIMI, *PYTHONIC)

@@ -64,7 +64,7 @@ async def plan_chat(frontend: Frontend, call: Call, request: ChatRequest, id_pre
 def _constraint(tools: ToolPlan, grammar: GrammarSpec | None) -> Constraint:
     if grammar is None:
         return Constraint.NONE
-    return Constraint.CALL if tools.use.need == "required" else Constraint.ANSWER
+    return Constraint.CALL if tools.use.callable else Constraint.ANSWER
 
 
 async def encode_request(frontend: Frontend, model: ServedModel, request: ChatRequest) -> list[int]:

@@ -26,7 +26,7 @@ class Constraint(Enum):
 
     NONE = auto()
     ANSWER = auto()  # to what the reader gets
-    CALL = auto()  # to tool calls
+    CALL = auto()  # to tool calls, or to them or something else, marks and all
 
 
 @dataclass(frozen=True, slots=True)

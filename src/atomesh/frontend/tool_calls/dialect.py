@@ -63,7 +63,7 @@ class CallTable:
 class CallSpelling:
     """How a model is held to calls: `opening` call (`between` call)* `closing`, each text to the letter.
 
-    Every call is `before` its form `after`.
+    Every call is `before` its form `after`. An answer in their place begins with `answer`.
     """
 
     form: SpellsCalls
@@ -72,6 +72,7 @@ class CallSpelling:
     after: str = ""
     between: str = ""
     closing: str = ""
+    answer: str = ""
 
     def show(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         """Calls, each a name and its arguments, as models of this dialect write them."""

@@ -60,4 +60,6 @@ def calls_grammar(
     call = lark.add(f": {lark.text(spelling.before)} {form} {lark.text(spelling.after)}")
     more = f"({lark.text(spelling.between)} {call})*" if use.is_parallel else ""
     calls = f"{lark.text(spelling.opening)} {call} {more} {lark.text(spelling.closing)}"
-    return lark.grammar(calls if otherwise is None else f"{lark.json(otherwise)} | {calls}")
+    if otherwise is None:
+        return lark.grammar(calls)
+    return lark.grammar(f"{lark.text(spelling.answer)} {lark.json(otherwise)} | {calls}")

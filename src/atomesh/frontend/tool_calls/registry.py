@@ -19,9 +19,11 @@ DIALECTS: Mapping[str, str] = {
     "deepseek_v31": f"{_HOME}.deepseek_v3:DEEPSEEK_V31",
     "kimi_k2": f"{_HOME}.kimi_k2:KIMI_K2",
     "pythonic": f"{_HOME}.pythonic:PYTHONIC",
+    "harmony": f"{_HOME}.harmony:HARMONY",
 }
 # What a template of the dialect says, all of it; the first line that holds, decides.
 _SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("harmony", ("<|channel|>", "<|message|>")),
     ("kimi_k2", ("<|tool_call_argument_begin|>",)),
     ("deepseek_v3", ("<｜tool▁call▁begin｜>", "```json")),
     ("deepseek_v31", ("<｜tool▁call▁begin｜>",)),
