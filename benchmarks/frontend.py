@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 from atomesh.frontend.app import create_app
 from atomesh.frontend.http.http_protocol import HttpProtocol
 from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.token_service import Carried, Carry
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
 from atomesh.testing.byte_tokenizer import ByteTokenizer
@@ -48,11 +49,18 @@ class ReadyTokens:
     def loads(self) -> dict[str, LoadReport]:
         return {}
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
-        last = request.sampling.max_tokens - 1
+    async def generate(
+        self, request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
+        last, carried = request.sampling.max_tokens - 1, []
         for number in range(last + 1):
             reason: Any = "length" if number == last else None
-            yield [TokenDelta(request_id=request.request_id, token_ids=[97], finish_reason=reason)]
+            deltas = [TokenDelta(request_id=request.request_id, token_ids=[97], finish_reason=reason)]
+            if number and carry and not reason and carry(deltas) is Carried.YES:  # as the mesh does
+                carried += deltas
+            else:
+                yield carried + deltas
+                carried = []
 
 
 class Sink:

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -15,7 +16,7 @@ from atomesh.errors import AtomeshError, EngineError
 from atomesh.frontend.structured_output.answer_end import ends_with_stop_token
 from atomesh.frontend.text.text_stream import TextStream
 from atomesh.frontend.text.tokenizer import Tokenizer
-from atomesh.frontend.token_service import TokenService
+from atomesh.frontend.token_service import Carried, TokenService
 from atomesh.protocol.generation import (
     GenerationRequest,
     ServingPath,
@@ -57,6 +58,19 @@ class _OpenChoice:
     is_open: bool = True
 
 
+class Delivery(Protocol):
+    """Takes a step's pieces to the client the moment they arrive."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be done now, without waiting, and nothing older is still on its way."""
+        ...
+
+    def deliver(self, step: "StepPieces") -> None:
+        """While it is free."""
+        ...
+
+
 class Generation:
     """One request on its way: `steps()` is read once; the other attributes say what is known so far."""
 
@@ -79,6 +93,7 @@ class Generation:
         self.serving_path: ServingPath | None = None
         self._service = service
         self._open = request.n
+        self._num_carried = 0  # deltas that the client has and `steps` has not seen
         self._choices = [
             _OpenChoice(
                 TextStream(
@@ -93,21 +108,40 @@ class Generation:
             for _ in range(request.n)
         ]
 
-    async def steps(self) -> AsyncGenerator["StepPieces", None]:
+    async def steps(self, delivery: Delivery | None = None) -> AsyncGenerator["StepPieces", None]:
         """Pieces by step until every choice has finished; then, or when closed, the request is over.
 
-        Raises the AtomeshError that ended the request.
+        Those that `delivery` has taken do not come here. Raises the AtomeshError that ended the request.
         """
-        async with aclosing(self._service.generate(self.request)) as steps:
+        carry = None if delivery is None else partial(self._carry, delivery)
+        async with aclosing(self._service.generate(self.request, carry)) as steps:
             async for deltas in steps:
-                for delta in deltas:
+                news = self._without_carried(deltas)
+                for delta in news:
                     self._note_start(delta)
-                pieces = [self._piece(delta) for delta in deltas if self._says_something(delta)]
+                pieces = [self._piece(delta) for delta in news if self._says_something(delta)]
                 if pieces:
                     yield StepPieces(self._prompt, pieces)
                 if self._open == 0:
                     return
         raise EngineError("the engine ended the request before its answer was complete; try again")
+
+    def _carry(self, delivery: Delivery, deltas: Sequence[TokenDelta]) -> Carried:
+        if not delivery.is_free or not all(map(self._is_for_open_choice, deltas)):
+            return Carried.NO
+        self._num_carried += len(deltas)
+        delivery.deliver(StepPieces(self._prompt, [self._piece(delta) for delta in deltas]))
+        return Carried.YES if self._open else Carried.LAST
+
+    def _is_for_open_choice(self, delta: TokenDelta) -> bool:
+        return 0 <= delta.choice < len(self._choices) and self._choices[delta.choice].is_open
+
+    def _without_carried(self, deltas: list[TokenDelta]) -> list[TokenDelta]:
+        if not self._num_carried:
+            return deltas
+        news = deltas[self._num_carried :]
+        self._num_carried -= len(deltas) - len(news)
+        return news
 
     def _note_start(self, delta: TokenDelta) -> None:
         if delta.error is not None or delta.finish_reason in ("error", "abort"):

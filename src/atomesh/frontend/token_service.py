@@ -1,10 +1,22 @@
 """The frontend's one narrow door to whatever generates tokens: an engine in this process, or a mesh."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Protocol
 
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 from atomesh.protocol.worker import LoadReport, ModelDescription
+
+
+class Carried(Enum):
+    """What became of a step's deltas that were to go to the client at once."""
+
+    NO = auto()  # nothing: they go the usual way
+    YES = auto()
+    LAST = auto()  # and the client wants no more
+
+
+Carry = Callable[[Sequence[TokenDelta]], Carried]
 
 
 class TokenService(Protocol):
@@ -12,8 +24,14 @@ class TokenService(Protocol):
         """The model that is served. Raises ServiceUnavailableError while nothing can serve it."""
         ...
 
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+    def generate(
+        self, request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
         """The request's deltas, one list a step, until each of its choices has a finish reason.
+
+        `carry` may be called with a step's deltas the moment they arrive, while the generator is waited for
+        and nothing else has happened but tokens. Those that it has carried come out of the generator as well,
+        in order, those of several steps in one list, so that all who count them may do so a little later.
 
         Closing the generator early (`aclose`) aborts the request and frees its blocks. A failure is raised as
         an AtomeshError, before the first delta or after it; nothing follows it.

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from atomesh.errors import AtomeshError, ContextLengthError
+from atomesh.frontend.token_service import Carry
 from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs
 from atomesh.protocol.worker import LoadReport, ModelDescription
 
@@ -59,7 +60,9 @@ class ScriptedService:
     def loads(self) -> dict[str, LoadReport]:
         return {"scripted": self.load_report}
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+    async def generate(
+        self, request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
         self.requests.append(request)
         self.running.add(request.request_id)
         self._tell()

@@ -7,6 +7,7 @@ import pytest
 
 from atomesh.errors import AtomeshError, ContextLengthError, EngineError, RateLimitError
 from atomesh.frontend.generation import ChoicePiece, Generation, StepPieces, TextOptions, merge
+from atomesh.frontend.token_service import Carried, Carry
 from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs, WireError
 from atomesh.protocol.sampling import SamplingSpec
 from atomesh.testing.byte_tokenizer import END, ByteTokenizer
@@ -19,7 +20,9 @@ class Recorded:
         self._steps = steps
         self.was_cut = False
 
-    async def generate(self, _request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+    async def generate(
+        self, _request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
         try:
             for step in self._steps:
                 yield step
@@ -172,3 +175,89 @@ def test_a_closed_merge_closes_its_streams(texts: list[str]) -> None:
 
     asyncio.run(run())
     assert sorted(closed) == texts
+
+
+class Ahead:
+    """A service as the mesh is one: after the first step, what may go ahead does, and is told at the end."""
+
+    def __init__(self, *steps: list[TokenDelta]) -> None:
+        self._steps = steps
+        self.carried: list[Carried] = []
+
+    async def generate(
+        self, _request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
+        yield self._steps[0]
+        told: list[TokenDelta] = []
+        for step in self._steps[1:-1]:
+            assert carry is not None
+            self.carried.append(carry(step))
+            told += step
+            if self.carried[-1] is not Carried.YES:
+                yield told
+                told = []
+        yield told + self._steps[-1]
+
+
+class Taken:
+    """A delivery that keeps what it took."""
+
+    def __init__(self) -> None:
+        self.is_free = True
+        self.steps: list[StepPieces] = []
+
+    def deliver(self, step: StepPieces) -> None:
+        self.steps.append(step)
+
+
+def run_ahead(run: Generation, taken: Taken) -> list[ChoicePiece]:
+    async def collect_rest() -> list[ChoicePiece]:
+        async with aclosing(run.steps(taken)) as steps:
+            return [piece async for step in steps for piece in step.pieces]
+
+    return asyncio.run(collect_rest())
+
+
+def test_what_was_delivered_comes_no_second_time() -> None:
+    service, taken = (
+        Ahead(*([delta(bytes([c]))] for c in b"abc"), [delta(b"d", finish_reason="length")]),
+        Taken(),
+    )
+    run = generation(service)
+    rest = run_ahead(run, taken)
+    assert [piece.text for piece in rest] == ["a", "d"]
+    assert [piece for step in taken.steps for piece in step.pieces] == [
+        ChoicePiece(0, "b", [98], [], False),
+        ChoicePiece(0, "c", [99], [], False),
+    ]
+    assert (run.completion_tokens, run.finish_reasons) == (4, {0: "length"})
+    assert service.carried == [Carried.YES, Carried.YES]
+
+
+def test_a_delivery_that_is_not_free_is_passed_over() -> None:
+    service, taken = Ahead([delta(b"a")], [delta(b"b")], [delta(b"c", finish_reason="stop")]), Taken()
+    taken.is_free = False
+    assert [piece.text for piece in run_ahead(generation(service), taken)] == ["a", "b", ""]
+    assert (taken.steps, service.carried) == ([], [Carried.NO])
+
+
+def test_a_stop_string_that_is_delivered_ends_the_request() -> None:
+    service, taken = Ahead([delta(b"a")], [delta(b"X")], [delta(b"Yb")], [delta(b"never")]), Taken()
+    run = generation(service, options=TextOptions(stop=("XY",)))
+    assert [piece.text for piece in run_ahead(run, taken)] == ["a"]
+    assert [piece for step in taken.steps for piece in step.pieces] == [
+        ChoicePiece(0, "", [88], [], False),
+        ChoicePiece(0, "", [89], [], False, "stop", "XY"),
+    ]
+    assert service.carried == [Carried.YES, Carried.LAST]
+    assert run.finish_reasons == {0: "stop"}
+
+
+def test_what_comes_for_a_choice_that_is_over_or_never_was_is_not_delivered() -> None:
+    first = [delta(b"a"), delta(b"b", choice=1, finish_reason="length")]
+    for choice in (1, 2, -1):
+        service, taken = Ahead(first, [delta(b"c", choice=choice)], [delta(b"d")]), Taken()
+        run = generation(service, n=2)
+        with pytest.raises((EngineError, IndexError)):
+            run_ahead(run, taken)
+        assert (taken.steps, service.carried) == ([], [Carried.NO])

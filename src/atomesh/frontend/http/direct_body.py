@@ -12,16 +12,23 @@ _KEY = "atomesh.direct_body"  # in an ASGI scope
 
 
 class DirectBody(Protocol):
-    def write(self, chunk: bytes) -> bool:
-        """Send it now. False, and nothing sent, where it must go the usual way: as ASGI message, in turn."""
+    @property
+    def is_free(self) -> bool:
+        """Whether a chunk can go now; else it must go the usual way: as ASGI message, in turn."""
+        ...
+
+    def write(self, chunk: bytes) -> None:
+        """Send it now, while it is free."""
         ...
 
 
 class NoDirectBody:
     """Every chunk goes the usual way."""
 
-    def write(self, chunk: bytes) -> bool:
-        return False
+    is_free = False
+
+    def write(self, chunk: bytes) -> None:
+        raise AssertionError("a chunk was written to a response that takes none directly")
 
 
 class DirectChunks:
@@ -30,12 +37,13 @@ class DirectChunks:
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
 
-    def write(self, chunk: bytes) -> bool:
+    @property
+    def is_free(self) -> bool:
         cycle = self._cycle
-        if not cycle.chunked_encoding or cycle.flow.write_paused or cycle.disconnected:
-            return False
-        cycle.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-        return True
+        return bool(cycle.chunked_encoding and not cycle.flow.write_paused and not cycle.disconnected)
+
+    def write(self, chunk: bytes) -> None:
+        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
 
 def offer_direct_body(cycle: RequestResponseCycle) -> None:

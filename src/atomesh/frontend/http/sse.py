@@ -46,15 +46,21 @@ class EventStream:
     def is_started(self) -> bool:
         return self._writes > 0
 
-    def write_now(self, frames: bytes) -> bool:
-        """Without waiting for anything. False, and nothing written, where that cannot be: `write` them."""
-        if not self._has_frames or self._turn.locked() or not self._direct.write(frames):
-            return False
+    @property
+    def is_free(self) -> bool:
+        """Whether `write_now` may be used."""
+        return self._has_frames and not self._turn.locked() and self._direct.is_free
+
+    def write_now(self, frames: bytes) -> None:
+        """Without waiting for anything, while the stream is free."""
+        self._direct.write(frames)
         self._writes += 1
-        return True
 
     async def write(self, frames: bytes) -> None:
-        """Waits for a client that is slow."""
+        """At once while the stream is free; else this waits for a client that is slow."""
+        if self.is_free:
+            self.write_now(frames)
+            return
         await self._write(frames)
         self._has_frames = True
 

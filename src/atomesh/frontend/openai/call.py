@@ -11,13 +11,14 @@ from starlette.types import Send
 
 from atomesh.errors import AtomeshError, DeadlineExceededError
 from atomesh.frontend.context import Frontend
-from atomesh.frontend.generation import Generation, StepPieces, merge
+from atomesh.frontend.generation import Delivery, Generation, StepPieces, merge
 from atomesh.frontend.http.direct_body import DirectBody
 from atomesh.frontend.http.error_answers import INTERNAL
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.http.server_timing import ServerTiming
 from atomesh.frontend.http.sse import EventStream
 from atomesh.frontend.metering import Metering
+from atomesh.frontend.openai.delivery import CollectedDelivery, StreamedDelivery
 from atomesh.frontend.openai.renderer import Renderer, WholeChoice
 from atomesh.frontend.recording import note_answer, note_plan
 from atomesh.frontend.served_model import ServedModel
@@ -106,12 +107,11 @@ class Answering:
                 self._metering.until_end(),
                 events.kept_alive(options.hold_s, options.keep_alive_s),
                 deadline(self._call),
-                aclosing(self._steps()) as steps,
+                aclosing(self._steps(StreamedDelivery(events, renderer, self._metering))) as steps,
             ):
                 async for step in steps:
                     self._timing.saw_step()
-                    frames = renderer.frames(step)
-                    if frames and not events.write_now(frames):
+                    if frames := renderer.frames(step):
                         await events.write(frames)
                     self._metering.wrote(step)
         except AtomeshError as error:
@@ -136,16 +136,23 @@ class Answering:
 
     async def _answer_whole(self) -> None:
         choices = [[WholeChoice() for _ in range(g.request.n)] for g in self._plan.generations]
-        async with self._metering.until_end(), deadline(self._call), aclosing(self._steps()) as steps:
+        collected = CollectedDelivery(choices, self._metering)
+        async with (
+            self._metering.until_end(),
+            deadline(self._call),
+            aclosing(self._steps(collected)) as steps,
+        ):
             async for step in steps:
                 self._timing.saw_step()
-                for piece in step.pieces:
-                    choices[step.prompt][piece.choice].add(piece)
-                self._metering.wrote(step)
+                collected.deliver(step)
         await self._send_json(encode_json(self._plan.renderer.whole(choices) | self._explanation()))
 
-    def _steps(self) -> AsyncGenerator[StepPieces, None]:
-        return merge([generation.steps() for generation in self._plan.generations])
+    def _steps(self, delivery: Delivery) -> AsyncGenerator[StepPieces, None]:
+        """What comes of several generations waits for its turn, and none of it may go ahead."""
+        generations = self._plan.generations
+        if len(generations) == 1:
+            return generations[0].steps(delivery)
+        return merge([generation.steps() for generation in generations])
 
     async def _send_json(self, body: bytes) -> None:
         headers = [

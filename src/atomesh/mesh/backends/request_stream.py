@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from atomesh.errors import AtomeshError, EngineError
+from atomesh.frontend.token_service import Carried, Carry
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.protocol.bounds import MAX_TOKENS
 from atomesh.protocol.generation import TokenDelta, TokenLogprobs
@@ -12,6 +13,7 @@ from atomesh.protocol.wire_errors import to_exception
 
 MAX_UNREAD_STEPS = 4096
 MAX_UNREAD_BYTES = 16 * 2**20
+CARRIED_STEPS = 16  # that the reader has not heard of: so far behind are charges and a death's tokens
 _TOKEN_BYTES = 112  # what a token, and each of its logprobs, roughly takes in memory
 
 
@@ -32,10 +34,13 @@ class RequestStream:
         self._open_choices = choices
         self._is_first_token_all = is_first_token_all
         self._leave = leave
+        self._carried: list[list[TokenDelta]] = []  # before all other steps
         self._steps: deque[tuple[list[TokenDelta], int]] = deque()  # each with about how many bytes it takes
         self._unread_bytes = 0
         self._error: AtomeshError | None = None
         self._arrival: asyncio.Future[None] | None = None  # what the reader waits for
+        self._carry: Carry | None = None  # while it waits
+        self._readers_fault: Exception | None = None
         self._lost = asyncio.Event()
 
     @property
@@ -51,6 +56,8 @@ class RequestStream:
         if not all(map(_has_possible_tokens, deltas)):
             self.fail(EngineError("the engine named a token that no model has; try again"))
             return False
+        if self._carry is not None and all(map(_is_mere_tokens, deltas)) and self._goes_ahead(deltas):
+            return True
         good = [delta for delta in deltas if delta.error is None]
         self._open_choices -= sum(map(self._ends_choice, good))
         if good:
@@ -87,17 +94,27 @@ class RequestStream:
     async def until_next(self) -> None:
         """Returns when `next` has something to say."""
         while not self._steps and not self.is_over:
-            self._arrival = asyncio.get_running_loop().create_future()
-            await self._arrival
+            await self._wait()
 
-    async def next(self) -> list[TokenDelta] | None:
-        """The next step's deltas; None at the end. Raises AtomeshError when the leg has failed."""
-        if not self._steps:
-            await self.until_next()
+    async def next(self, carry: Carry | None = None) -> list[TokenDelta] | None:
+        """The next step's deltas; None at the end. Raises AtomeshError when the leg has failed.
+
+        `carry` as TokenService has it: what it carried is told together with what comes next, and what it
+        raised is raised here.
+        """
+        while not self._steps and not self._carried and not self.is_over:
+            self._carry = carry
+            await self._wait()
+        if self._readers_fault is not None:
+            raise self._readers_fault
+        told = [delta for step in self._carried for delta in step]
+        self._carried.clear()
         if self._steps:
             step, size = self._steps.popleft()
             self._unread_bytes -= size
-            return step
+            return told + step if told else step
+        if told:
+            return told
         if self._error is not None:
             raise self._error
         return None
@@ -110,7 +127,30 @@ class RequestStream:
         """Nobody listens any more, and the worker shall forget the leg."""
         self._leave(self._error is None and (not self.is_over or self._is_first_token_all))
 
+    def _goes_ahead(self, deltas: list[TokenDelta]) -> bool:
+        """Whether they have gone before their reader, who is only woken when enough have."""
+        if self._carry is None:
+            return False
+        try:
+            carried = self._carry(deltas)
+        except Exception as error:  # noqa: BLE001  it shall end its reader's task, and not the connection
+            self._readers_fault, carried = error, Carried.LAST
+        if carried is Carried.NO:
+            return False
+        self._carried.append(deltas)
+        if carried is Carried.LAST or len(self._carried) >= CARRIED_STEPS:
+            self._wake()
+        return True
+
+    async def _wait(self) -> None:
+        self._arrival = asyncio.get_running_loop().create_future()
+        try:
+            await self._arrival
+        finally:
+            self._carry = None
+
     def _wake(self) -> None:
+        self._carry = None  # what comes from now on must not overtake what the reader is about to take
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
@@ -125,12 +165,28 @@ def _has_possible_tokens(delta: TokenDelta) -> bool:
     for token_id in delta.token_ids:
         if not 0 <= token_id < MAX_TOKENS:
             return False
+    if delta.logprobs is None and delta.prompt_logprobs is None:
+        return True
     told = (*(delta.logprobs or ()), *(delta.prompt_logprobs or ()))
     return all(_is_possible(entry) for entry in told if entry is not None)
 
 
 def _is_possible(told: TokenLogprobs) -> bool:
     return all(0 <= token_id < MAX_TOKENS for token_id in (told.token_id, *(pair[0] for pair in told.top)))
+
+
+def _is_mere_tokens(delta: TokenDelta) -> bool:
+    """Nothing else is said with them, and nothing ends."""
+    return (
+        bool(delta.token_ids)
+        and delta.finish_reason is None
+        and delta.error is None
+        and delta.cached_tokens is None
+        and delta.timings is None
+        and delta.kv_source is None
+        and delta.prompt_logprobs is None
+        and delta.serving_path is None
+    )
 
 
 def _estimate_bytes(deltas: list[TokenDelta]) -> int:

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from atomesh.clock import Clock
-from atomesh.frontend.token_service import TokenService
+from atomesh.frontend.token_service import Carry, TokenService
 from atomesh.mesh.dispatch.admission import AdmissionGate
 from atomesh.mesh.dispatch.visit import Caller, visiting
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
@@ -39,13 +39,12 @@ class AdmittedService:
     def loads(self) -> Mapping[str, LoadReport]:
         return self._inner.loads()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+    async def generate(
+        self, request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
         async with (
             visiting(self._caller, request, self._gate, self._clock) as visit,
-            aclosing(self._inner.generate(visit.request)) as steps,
+            aclosing(self._inner.generate(visit.request, carry)) as steps,
         ):
             async for deltas in steps:
                 yield visit.see(deltas)
-
-
-CHARGED_STEPS = 8  # at once: nobody's share changes sooner than that

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from atomesh.clock import Clock
 from atomesh.errors import InvalidRequestError
+from atomesh.frontend.token_service import Carry
 from atomesh.mesh.dispatch.admission import AdmissionGate
 from atomesh.mesh.dispatch.text_ask import TextAsk
 from atomesh.mesh.dispatch.text_dispatcher import TextDispatcher
@@ -44,7 +45,9 @@ class AdmittedTexts:
         """None of them says."""
         return {}
 
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+    def generate(
+        self, request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
         _refuse()
 
     async def relay(self, request: GenerationRequest, ask: TextAsk) -> None:

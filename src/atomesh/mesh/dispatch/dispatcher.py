@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 
 from atomesh.clock import Clock
+from atomesh.frontend.token_service import Carry
 from atomesh.mesh.cluster.registry import WorkerRegistry
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.cluster.total_load import total_load
@@ -72,10 +73,12 @@ class Dispatcher:
     def describe(self) -> ModelDescription:
         return self._placer.describe()
 
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+    def generate(
+        self, request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
         legs = Legs(self._registry, self._backends, self._clock)
         account = self._shared.explanations.open(request.request_id, self.model, request.n)
-        drive = Drive(legs, self._decider, self._shared.office, self.counts, account)
+        drive = Drive(legs, self._decider, self._shared.office, self.counts, account, carry)
         return drive.run(request_flow(request, self._flow_rules))
 
     def earliest_first_token_s(self, request: GenerationRequest) -> float | None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from atomesh.frontend.token_service import Carry
 from atomesh.mesh.cluster.snapshot import WorkerSnapshot
 from atomesh.mesh.dispatch.decider import Decider
 from atomesh.mesh.dispatch.explanations import Account
@@ -38,14 +39,24 @@ class Drive:
     """Whatever ends it, in the end each leg has been released or aborted, and each ticket released."""
 
     def __init__(
-        self, legs: Legs, decider: Decider, office: TicketOffice, counts: Counter[str], account: Account
+        self,
+        legs: Legs,
+        decider: Decider,
+        office: TicketOffice,
+        counts: Counter[str],
+        account: Account,
+        carry: Carry | None = None,
     ) -> None:
-        """`counts` hears of `retries` and `migrations`, `account` of what comes of the decisions."""
+        """`counts` hears of `retries` and `migrations`, `account` of what comes of the decisions.
+
+        `carry` as TokenService has it.
+        """
         self._legs = legs
         self._decider = decider
         self._office = office
         self._counts = counts
         self._account = account
+        self._carry = carry
         self._tickets: list[Ticket] = []
 
     async def run(self, flow: Flow[None]) -> AsyncGenerator[list[TokenDelta], None]:
@@ -60,7 +71,7 @@ class Drive:
                     case Emit():
                         self._decider.saw(self._account, action.deltas)
                         yield action.deltas
-                        event = await self._legs.next(action.then, None) if action.then else None
+                        event = await self._go_on(action)
                     case Place() | PlaceRest():
                         self._count(action)
                         event = await self._find(action)
@@ -69,6 +80,11 @@ class Drive:
         finally:
             flow.close()
             self._close()
+
+    async def _go_on(self, said: Emit) -> Event | None:
+        if said.then is None:
+            return None
+        return await self._legs.next(said.then, None, self._carry if said.is_steady else None)
 
     def _close(self) -> None:
         for ticket in self._tickets:

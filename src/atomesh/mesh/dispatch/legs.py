@@ -7,6 +7,7 @@ from typing import Protocol
 
 from atomesh.clock import Clock, MonotonicClock
 from atomesh.errors import AtomeshError, EngineError
+from atomesh.frontend.token_service import Carry
 from atomesh.mesh.backends.request_stream import UnreadAnswerError
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.cluster.breaker import is_fault
@@ -23,8 +24,10 @@ class LegStream(Protocol):
         """Returns when `next` has something to say."""
         ...
 
-    async def next(self) -> list[TokenDelta] | None:
+    async def next(self, carry: Carry | None = None) -> list[TokenDelta] | None:
         """The next step's deltas; None at the end.
+
+        `carry` as TokenService has it, while this waits.
 
         Raises AtomeshError when the leg has failed, WorkerLostError when its worker is gone.
         """
@@ -69,7 +72,7 @@ class RemovedWorker:
     async def until_next(self) -> None:
         """It has nothing to wait for."""
 
-    async def next(self) -> list[TokenDelta] | None:
+    async def next(self, _carry: Carry | None = None) -> list[TokenDelta] | None:
         raise WorkerLostError
 
     async def until_lost(self) -> None:
@@ -130,13 +133,15 @@ class Legs:
             commitment.sent()
         self._open[leg] = (stream, commitment)
 
-    async def next(self, leg: SendLeg, source: SendLeg | None) -> Arrived | LegFailed:
+    async def next(
+        self, leg: SendLeg, source: SendLeg | None, carry: Carry | None = None
+    ) -> Arrived | LegFailed:
         """As `Wait` says."""
         stream, commitment = self._open[leg]
         if source is not None and not await _comes(stream, self._open[source][0]):
             return self._failed(source, WorkerLostError(), is_lost=True)
         try:
-            deltas = await stream.next()
+            deltas = await stream.next(carry)
         except WorkerLostError as error:
             return self._failed(leg, error, is_lost=True)
         except AtomeshError as error:

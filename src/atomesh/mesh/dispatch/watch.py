@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from atomesh.errors import AtomeshError
+from atomesh.frontend.token_service import Carry
 from atomesh.mesh.dispatch.legs import Backend, LegStream
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, Leg, PrefillLeg, TokenDelta
 from atomesh.protocol.worker import WorkerDescription
@@ -89,9 +90,9 @@ class _WatchedStream:
     async def until_next(self) -> None:
         await self._inner.until_next()
 
-    async def next(self) -> list[TokenDelta] | None:
+    async def next(self, carry: Carry | None = None) -> list[TokenDelta] | None:
         try:
-            deltas = await self._inner.next()
+            deltas = await self._inner.next(carry)
         except AtomeshError as error:
             if self._ends():
                 for follower in self._followers:

@@ -120,13 +120,14 @@ class RelayedAnswer:
         frames, has_frames = self._frames, False
         while frames.last is None and (chunk := await answer.read()):
             good = frames.feed(chunk)
-            if not good or events.write_now(good):
-                continue
-            if not has_frames:
-                has_frames = True
-                began()
-                self._on_first_bytes()
-            await _while_read(events.write(good))
+            if good and events.is_free:
+                events.write_now(good)
+            elif good:
+                if not has_frames:
+                    has_frames = True
+                    began()
+                    self._on_first_bytes()
+                await _while_read(events.write(good))
 
     def _is_complete(self, frames: PassedFrames) -> bool:
         """Responses end without a [DONE], messages with an event of their own."""

@@ -29,6 +29,11 @@ class Answer:
         return not self.outputs
 
     @property
+    def is_steady(self) -> bool:
+        """Tokens to come are new to the client, and nothing but their number changes with them."""
+        return self.has_begun and not any(self._heard_again.values())
+
+    @property
     def can_go_on_elsewhere(self) -> bool:
         """Each open choice has a token to go on from."""
         return all(self.outputs.values())

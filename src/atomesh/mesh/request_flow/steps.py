@@ -88,8 +88,11 @@ class Wait:
 
 
 class Emit(msgspec.Struct, frozen=True):
+    """Then wait for `then`, if any; with `is_steady`, mere tokens that it brings may be told late."""
+
     deltas: list[TokenDelta]
     then: SendLeg | None = None
+    is_steady: bool = False
 
 
 @dataclass(frozen=True, slots=True)

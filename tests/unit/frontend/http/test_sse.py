@@ -86,10 +86,9 @@ class Direct:
         self.chunks: list[bytes] = []
         self.is_free = True
 
-    def write(self, chunk: bytes) -> bool:
-        if self.is_free:
-            self.chunks.append(chunk)
-        return self.is_free
+    def write(self, chunk: bytes) -> None:
+        assert self.is_free
+        self.chunks.append(chunk)
 
 
 def test_only_frames_after_the_first_go_directly_and_none_while_the_client_is_slow() -> None:
@@ -99,18 +98,20 @@ def test_only_frames_after_the_first_go_directly_and_none_while_the_client_is_sl
         events = EventStream(sent, list, direct)
         async with events.kept_alive(0.0, 60.0):
             await sent.has_comment.wait()
-        taken = [events.write_now(b"one")]
+        free = [events.is_free]
         await events.write(b"one")
-        taken.append(events.write_now(b"two"))
+        free.append(events.is_free)
+        await events.write(b"two")
+        events.write_now(b"three")
         direct.is_free = False
-        taken.append(events.write_now(b"three"))
-        await events.write(b"three")
+        free.append(events.is_free)
+        await events.write(b"four")
         await events.finish(DONE)
-        return taken
+        return free
 
     assert asyncio.run(run()) == [False, True, False]
-    assert direct.chunks == [b"two"]
-    assert sent.bodies == [KEEP_ALIVE, b"one", b"three", DONE]
+    assert direct.chunks == [b"two", b"three"]
+    assert sent.bodies == [KEEP_ALIVE, b"one", b"four", DONE]
 
 
 def test_a_frame_is_one_line_of_json() -> None:

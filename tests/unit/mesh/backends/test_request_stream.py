@@ -1,11 +1,18 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from atomesh.errors import AtomeshError, ContextLengthError, EngineError
-from atomesh.mesh.backends.request_stream import MAX_UNREAD_BYTES, MAX_UNREAD_STEPS, RequestStream
-from atomesh.protocol.generation import TokenDelta, TokenLogprobs, WireError
+from atomesh.frontend.token_service import Carried
+from atomesh.mesh.backends.request_stream import (
+    CARRIED_STEPS,
+    MAX_UNREAD_BYTES,
+    MAX_UNREAD_STEPS,
+    RequestStream,
+)
+from atomesh.mesh.backends.worker_lost import WorkerLostError
+from atomesh.protocol.generation import Timings, TokenDelta, TokenLogprobs, WireError
 
 
 def ignore(_shall_abort: bool) -> None:
@@ -191,5 +198,147 @@ def test_a_token_that_no_model_has_is_the_engine_s_fault(bad: TokenDelta) -> Non
         assert [one.token_ids for one in await stream.next() or []] == [[1]]
         with pytest.raises(EngineError, match="no model has"):
             await stream.next()
+
+    run(scenario)
+
+
+class Client:
+    """Takes what may go ahead, as long as it is told to."""
+
+    def __init__(self, *answers: Carried) -> None:
+        self.answers = list(answers)
+        self.got: list[int] = []
+
+    def carry(self, deltas: Sequence[TokenDelta]) -> Carried:
+        answer = self.answers.pop(0) if self.answers else Carried.YES
+        if answer is not Carried.NO:
+            self.got += [token for one in deltas for token in one.token_ids]
+        return answer
+
+
+async def parked(stream: RequestStream, client: Client) -> "asyncio.Task[list[TokenDelta] | None]":
+    reader = asyncio.create_task(stream.next(client.carry))
+    await asyncio.sleep(0)
+    return reader
+
+
+def test_mere_tokens_go_ahead_and_are_told_with_what_comes_next() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        stream.push([delta(1)])
+        stream.push([delta(2)])
+        await asyncio.sleep(0)
+        assert (client.got, reader.done()) == ([1, 2], False)
+        stream.push([delta(3, finished=True)])
+        assert await reader == [delta(1), delta(2), delta(3, finished=True)]
+        assert client.got == [1, 2]
+        assert await stream.next() is None
+
+    run(scenario)
+
+
+def test_the_reader_is_never_further_behind_than_it_may_be() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        for token in range(CARRIED_STEPS + 1):
+            stream.push([delta(token)])
+        told = await reader
+        assert told is not None
+        assert [one.token_ids for one in told] == [[token] for token in range(CARRIED_STEPS + 1)]
+        assert client.got == list(range(CARRIED_STEPS))  # the last came when the reader was being woken
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        TokenDelta(request_id="r", token_ids=[2], finish_reason="length"),
+        TokenDelta(request_id="r", token_ids=[2], timings=Timings(0.1, 0.2)),
+        TokenDelta(request_id="r", token_ids=[2], cached_tokens=0),
+        TokenDelta(request_id="r", token_ids=[2], kv_source="recomputed"),
+        TokenDelta(request_id="r", token_ids=[2], prompt_logprobs=[None]),
+        TokenDelta(request_id="r", token_ids=[2], serving_path="unified"),
+        TokenDelta(request_id="r"),
+    ],
+)
+def test_what_says_more_than_tokens_goes_to_the_reader(more: TokenDelta) -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        stream.push([delta(1)])
+        stream.push([delta(5, choice=1), more])
+        assert await reader == [delta(1), delta(5, choice=1), more]
+        assert client.got == [1]
+
+    run(scenario)
+
+
+def test_nothing_overtakes_what_the_reader_has_yet_to_take() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client(Carried.NO)
+        reader = await parked(stream, client)
+        stream.push([delta(1)])
+        stream.push([delta(2)])
+        assert await reader == [delta(1)]
+        stream.push([delta(3)])
+        assert await stream.next(client.carry) == [delta(2)]
+        assert await stream.next(client.carry) == [delta(3)]
+        assert client.got == []
+
+    run(scenario)
+
+
+def test_who_wants_no_more_is_woken_with_all_that_went_ahead() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client(Carried.YES, Carried.LAST)
+        reader = await parked(stream, client)
+        stream.push([delta(1)])
+        stream.push([delta(2)])
+        stream.push([delta(3)])
+        assert await reader == [delta(1), delta(2), delta(3)]
+        assert client.got == [1, 2]
+
+    run(scenario)
+
+
+def test_what_went_ahead_is_told_before_the_leg_s_failure() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        stream.push([delta(1)])
+        stream.fail(WorkerLostError())
+        assert await reader == [delta(1)]
+        with pytest.raises(WorkerLostError):
+            await stream.next(client.carry)
+
+    run(scenario)
+
+
+def test_a_fault_in_the_carrying_ends_the_reader_and_not_the_pushing() -> None:
+    def broken(_deltas: Sequence[TokenDelta]) -> Carried:
+        raise LookupError("of the reader's own")
+
+    async def scenario() -> None:
+        stream = RequestStream(1, ignore)
+        reader = asyncio.create_task(stream.next(broken))
+        await asyncio.sleep(0)
+        assert stream.push([delta(1)])
+        with pytest.raises(LookupError, match="of the reader's own"):
+            await reader
+
+    run(scenario)
+
+
+def test_a_reader_that_left_carries_no_more() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        reader.cancel()
+        await asyncio.wait({reader})
+        stream.push([delta(1)])
+        assert client.got == []
 
     run(scenario)

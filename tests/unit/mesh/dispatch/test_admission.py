@@ -19,6 +19,7 @@ from atomesh.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
+from atomesh.frontend.token_service import Carry
 from atomesh.mesh.admission.admission import QueueRules
 from atomesh.mesh.admission.cost import KV_POOL
 from atomesh.mesh.admission.rate_limits import RateLimits
@@ -63,7 +64,9 @@ class Workers:
     def finish(self, request_id: str) -> None:
         self._gates[request_id].set()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[TokenDelta], None]:
+    async def generate(
+        self, request: GenerationRequest, carry: Carry | None = None
+    ) -> AsyncGenerator[list[TokenDelta], None]:
         self.started.append(request)
         if self.error is not None:
             raise self.error

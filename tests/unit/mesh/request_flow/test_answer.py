@@ -26,3 +26,18 @@ def test_times_that_are_none_are_not_told(times: tuple[float, ...]) -> None:
 
 def test_times_are_passed_on() -> None:
     assert taken(timings=Timings(0.25, 0.5, 0.125)).timings == Timings(0.25, 0.5, 0.125)
+
+
+def test_it_is_steady_once_begun_and_while_nothing_is_heard_a_second_time() -> None:
+    sampling = SamplingSpec(seed=0, max_tokens=4)
+    answer = Answer(GenerationRequest(request_id="r", prompt_token_ids=[1], sampling=sampling))
+    steady = [answer.is_steady]
+    for tokens in ([5], [6]):
+        answer.take([TokenDelta(request_id="r", token_ids=tokens)], "unified")
+    steady.append(answer.is_steady)
+    answer.hear_again()
+    for tokens in ([5], [6]):
+        steady.append(answer.is_steady)
+        answer.take([TokenDelta(request_id="r", token_ids=tokens)], "unified")
+    steady.append(answer.is_steady)
+    assert steady == [False, True, False, False, True]
