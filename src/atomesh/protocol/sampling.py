@@ -54,16 +54,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             given = getattr(self, name)
             if given is default:
                 continue
+            _check_count(name, given)
             value = plain(given)
             if value is not given:
                 msgspec.structs.force_setattr(self, name, value)
+                _check_count(name, value)
             _check_type(name, value, kind)
         for name, bound in BOUNDS.items():
             if (value := getattr(self, name)) is not None:
                 bound.check(name, value)
         self._check_combinations()
-        _check_texts("stop", "a stop string", self.stop_strings, MAX_STOP_STRINGS, MAX_STOP_STRING_BYTES)
-        _check_texts("bad_words", "a bad word", self.bad_words or (), MAX_BAD_WORDS, MAX_BAD_WORD_BYTES)
+        _check_texts("stop", "a stop string", self.stop_strings, MAX_STOP_STRING_BYTES)
+        _check_texts("bad_words", "a bad word", self.bad_words or (), MAX_BAD_WORD_BYTES)
 
     def _check_combinations(self) -> None:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -77,11 +79,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 f"n is {self.n} with temperature {self.temperature:g}, which would repeat one answer; "
                 f"ask for n = 1 or a temperature of at least {GREEDY_BELOW:g}",
                 param="n",
-            )
-        if self.logit_bias is not None and len(self.logit_bias) > MAX_LOGIT_BIAS:
-            raise InvalidRequestError(
-                f"logit_bias has {len(self.logit_bias)} entries; the limit is {MAX_LOGIT_BIAS}: send fewer",
-                param="logit_bias",
             )
 
     def clone(self, **changes: Any) -> "SamplingParams":
@@ -122,6 +119,11 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reasoning: ReasoningSpec | None = None
 
 
+_MAX_COUNTS = {
+    "stop": (MAX_STOP_STRINGS, "strings"),
+    "bad_words": (MAX_BAD_WORDS, "strings"),
+    "logit_bias": (MAX_LOGIT_BIAS, "entries"),
+}
 _FIELDS = {field.name: (field.type, field.default) for field in msgspec.structs.fields(SamplingParams)}
 _TYPE_WORDS: dict[Any, str] = {
     int: "an int",
@@ -135,6 +137,16 @@ _TYPE_WORDS: dict[Any, str] = {
 }
 
 
+def _check_count(name: str, value: object) -> None:
+    """Of a list or dict, before any of what is in it is looked at."""
+    if name in _MAX_COUNTS and isinstance(value, list | tuple | dict):
+        most, what = _MAX_COUNTS[name]
+        if len(value) > most:
+            raise InvalidRequestError(
+                f"{name} has {len(value)} {what}; the limit is {most}: send fewer", param=name
+            )
+
+
 def _check_type(name: str, value: object, kind: Any) -> None:
     """As msgspec has it: a bool is no int, an int is a float, a tuple is a list."""
     try:
@@ -145,12 +157,8 @@ def _check_type(name: str, value: object, kind: Any) -> None:
         ) from None
 
 
-def _check_texts(name: str, one: str, texts: Sequence[str], most: int, most_bytes: int) -> None:
+def _check_texts(name: str, one: str, texts: Sequence[str], most_bytes: int) -> None:
     """`one` is what the message calls a single one of them."""
-    if len(texts) > most:
-        raise InvalidRequestError(
-            f"{name} has {len(texts)} strings; the limit is {most}: send fewer", param=name
-        )
     for text in texts:
         size = len(text.encode("utf-8", "surrogatepass"))
         if not 1 <= size <= most_bytes:
