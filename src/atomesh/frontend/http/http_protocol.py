@@ -104,6 +104,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         self._awaits_head = self._is_amid_head = False
         self._bytes_since_body = 0
+        if self.parser.get_http_version() not in ("1.0", "1.1"):
+            raise InvalidRequestError("only HTTP/1.0 and HTTP/1.1 are spoken here")
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise InvalidRequestError("CONNECT is not supported")
