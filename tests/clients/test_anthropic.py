@@ -326,7 +326,12 @@ def test_thoughts_that_are_not_to_be_shown_leave_their_signature(
 WEATHER = {
     "name": "weather",
     "description": "Of a town",
-    "input_schema": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]},
+    "input_schema": {
+        "type": "object",
+        "properties": {"town": {"type": "string"}},
+        "required": ["town"],
+        "additionalProperties": False,
+    },
 }
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"town": "Oslo"}}\n</tool_call>'
 
@@ -374,8 +379,10 @@ def test_a_use_that_is_asked_for_is_held_to_the_schema(
 
 
 def test_the_real_thing_uses_the_tool_that_it_must(stack: Wire, real: anthropic.Anthropic) -> None:
-    fields = asked(model=stack.model, tools=[WEATHER], tool_choice={"type": "any"}, max_tokens=200)
+    choice = {"type": "any", "disable_parallel_tool_use": True}
+    fields = asked(model=stack.model, tools=[WEATHER], tool_choice=choice, max_tokens=200)
     fields["messages"] = [{"role": "user", "content": "What is the weather in Oslo?"}]
+    fields["extra_body"] = {"temperature": 0.0}
     for answer in answers(real, **fields):
         [use] = answer.content
         assert (answer.stop_reason, use.name, list(use.input)) == ("tool_use", "weather", ["town"])
