@@ -16,6 +16,7 @@ from atomesh.observability.metrics import FrontendMetrics
 from atomesh.protocol.worker import ModelDescription
 
 SEEN_MODELS = "atomesh.models"  # in an ASGI scope: as Frontend.models, for this request alone
+COUNTED = "atomesh.counted"  # in an ASGI scope: a context in which the server waits for what it has to end
 OWNER = "atomesh.owner"  # in an ASGI scope: whose the request is, and what is kept of it
 
 

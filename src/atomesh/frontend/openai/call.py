@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Call:
     """`received_at` is on the frontend's clock; `deadline_at` on the event loop's, None for no deadline.
 
     `find_model` is Frontend.find_model among the models that this request sees. What is kept
-    of the answer is the `owner`'s.
+    of the answer is the `owner`'s. What goes on without the call, goes on inside `counted`.
     """
 
     headers: Headers
@@ -44,6 +44,7 @@ class Call:
     record: RequestRecord
     direct: DirectBody
     owner: str = ""
+    counted: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def policy(self) -> str:

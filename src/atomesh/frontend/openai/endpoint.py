@@ -2,13 +2,14 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from typing import Generic, TypeVar
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from atomesh.frontend.context import OWNER, Frontend
+from atomesh.frontend.context import COUNTED, OWNER, Frontend
 from atomesh.frontend.http.direct_body import direct_body
 from atomesh.frontend.http.disconnect import ClientDisconnectedError, run_until_disconnect
 from atomesh.frontend.http.request_body import BodyDecoder, read_body
@@ -68,6 +69,7 @@ class Endpoint(ABC, Generic[R]):
                 record=record_of(scope),
                 direct=direct_body(scope),
                 owner=scope.get(OWNER, ""),
+                counted=scope.get(COUNTED, nullcontext),
             )
             body = await read_body(headers, receive, self._frontend.options)
             await run_until_disconnect(receive, self._serve(call, body))

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atomesh.errors import ServiceUnavailableError
+from atomesh.frontend.context import COUNTED
 from atomesh.frontend.http.error_answers import error_response
 
 STILL_ANSWERED = ("/live", "/version", "/metrics", "/workers", "/debug/kv")
@@ -59,6 +60,7 @@ class DrainLayer:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif not self._answers.is_closed:
+            scope[COUNTED] = self._answers.counted
             with self._answers.counted():
                 await self._app(scope, receive, self._closing(send))
         elif scope["path"] in self._open_paths:

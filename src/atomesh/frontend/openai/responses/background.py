@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from starlette.types import Message
@@ -25,11 +26,15 @@ Answer = Callable[[LoggedRenderer], Awaitable[None]]
 
 @dataclass(slots=True, eq=False)
 class BackgroundRun:
-    """`answer` drives the generation through a renderer; `keep` stores what has come of it."""
+    """`answer` drives the generation through a renderer; `keep` stores what has come of it.
+
+    All happens inside `counted`, for whose end a server waits before it goes.
+    """
 
     planned: PlannedResponse
     answer: Answer
     keep: Callable[[], Awaitable[None]]
+    counted: Callable[[], AbstractContextManager[None]]
     log: EventLog = field(default_factory=EventLog)
     task: "asyncio.Task[None] | None" = None
     is_server_ending: bool = False
@@ -47,6 +52,10 @@ class BackgroundRun:
         return self.planned.renderer.body()
 
     async def run(self) -> None:
+        with self.counted():
+            await self._run()
+
+    async def _run(self) -> None:
         renderer = self.planned.renderer
         try:
             await self.answer(LoggedRenderer(renderer, self.log))

@@ -86,7 +86,7 @@ class Responses(Endpoint[ResponsesRequest]):
         async def keep() -> None:
             await self._kept.keep(planned.as_stored())
 
-        run = BackgroundRun(planned, answer, keep)
+        run = BackgroundRun(planned, answer, keep, call.counted)
         self._kept.runs.start(run)
         body = encode_json(run.body())
         await keep()
