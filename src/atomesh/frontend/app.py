@@ -63,6 +63,7 @@ def create_app(
         yield
         await kept.close()
         frontend.texts.close()
+        frontend.grammars.close()
 
     app = Starlette(
         routes=all_routes,

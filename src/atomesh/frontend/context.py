@@ -9,6 +9,7 @@ from atomesh.clock import Clock
 from atomesh.errors import ModelNotFoundError, ServiceUnavailableError
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.served_model import ServedModel
+from atomesh.frontend.structured_output.grammar_checker import GrammarChecker
 from atomesh.frontend.text.prompt_bounds import PromptBounds
 from atomesh.frontend.text.text_pool import TextPool
 from atomesh.observability.engine_collector import EngineReading
@@ -31,6 +32,7 @@ class Frontend:
     bounds: PromptBounds
     clock: Clock
     hidden_models: Callable[[], Sequence[ServedModel]] = field(default=tuple)
+    grammars: GrammarChecker = field(default_factory=GrammarChecker)
 
     def seen_from(self, scope: Scope) -> "Frontend":
         """With the models, and the services behind them, that a layer before the routes chose."""

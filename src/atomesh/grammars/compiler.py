@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -15,7 +16,7 @@ _MARK = b"\xff"  # begins a special token's name, for llguidance
 _END = b"<|end of grammar|>"  # of a model that has no token for it
 _MAX_WORDS = 400
 _KEYWORDS = re.compile(r"Unimplemented keys: \[(?P<names>.*)\]")
-_TOO_LARGE = re.compile(r"(?i)too (big|large|complex|many|deep)|fuel|limit|exceed|overflow")
+_TOO_LARGE = re.compile(r"(?i)too (big|large|complex|many|deep)|fuel|limit|max is|exceed|overflow")
 _EMPTY = "NoExtension"  # and NoExtensionBias: nothing follows, not even the end
 
 
@@ -64,7 +65,7 @@ def explain_fault(found: str) -> str:
 
 
 def _short(words: str) -> str:
-    flat = " ".join(words.split())
+    flat = " ".join(words.replace("<non-verbose/>", "").split())
     return flat if len(flat) <= _MAX_WORDS else f"{flat[:_MAX_WORDS]}…"
 
 
@@ -89,4 +90,25 @@ class _Wrapped:
         self.special_token_ids = sorted(special.union(self.eos_ids))
 
     def __call__(self, text: str) -> Sequence[int]:
-        return list(self._encode(text))
+        return list(self._encode(text)) or self._spell(text.encode())
+
+    def _spell(self, text: bytes) -> Sequence[int]:
+        """By the longest token that fits, time and again; no id where one is missing."""
+        ids, start = [], 0
+        while start < len(text):
+            ends = range(min(len(text), start + self._longest), start, -1)
+            end = next((end for end in ends if text[start:end] in self._ids), None)
+            if end is None:
+                return []
+            ids.append(self._ids[text[start:end]])
+            start = end
+        return ids
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        special = set(self.special_token_ids)
+        return {token: i for i, token in enumerate(self.tokens) if token and i not in special}
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._ids), default=0)

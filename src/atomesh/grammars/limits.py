@@ -8,14 +8,13 @@ MAX_SOURCE_BYTES = 256 * 2**10
 def parser_limits() -> LLParserLimits:
     """The same wherever a grammar is compiled, so that what was checked also runs.
 
-    By llguidance's own measures: at most 20 ms of one core to build the lexer, 5 ms a step for it and 2 ms
-    for the parser.
+    What a step may cost was chosen so that the worst grammars hold up their neighbours for 40 ms.
     """
     return LLParserLimits(
         max_items_in_row=2_000,
         initial_lexer_fuel=1_000_000,
         step_lexer_fuel=100_000,
-        step_max_items=50_000,
+        step_max_items=20_000,
         max_lexer_states=30_000,
         max_grammar_size=200_000,
         verbose_errors=False,

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from jinja2 import Template
 from jinja2.exceptions import SecurityError, TemplateError
 
-from atomesh.frontend.templates.frames import FRAME_HEADER, decode_document, encode_document
+from atomesh.frontend.children.frames import FRAME_HEADER, decode_document, encode_document
 from atomesh.frontend.templates.limits import TemplateLimits
 from atomesh.frontend.templates.sandbox import RefusedByTemplateError, template_environment
 

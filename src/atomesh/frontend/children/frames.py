@@ -1,4 +1,4 @@
-"""How we speak with the process in which templates run: frames of an 8-byte length and a JSON document."""
+"""How we speak with a process of ours: frames of an 8-byte length and a JSON document."""
 
 import json
 import struct
