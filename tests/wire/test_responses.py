@@ -227,6 +227,17 @@ def test_a_conversation_goes_on_and_branches_without_old_instructions(scripted: 
     assert prompt(scripted) == "|user\n1?/|assistant\none/|user\n2b?/|assistant\n"
 
 
+def test_kept_items_may_be_named_instead_of_sent(scripted: ScriptedWire) -> None:
+    scripted.say("one")
+    first = ask(scripted, input="1?")
+    asked = [{"role": "user", "content": "0?"}, {"type": "item_reference", "id": first.output[0].id}]
+    ask(scripted, input=asked)
+    assert prompt(scripted) == "|user\n0?/|assistant\none/|assistant\n"
+    with pytest.raises(openai.BadRequestError, match="there is no item 'msg_none'") as caught:
+        ask(scripted, input=[{"type": "item_reference", "id": "msg_none"}])
+    assert caught.value.param == "input[0].id"
+
+
 def test_a_streamed_response_is_stored_when_its_last_event_is_there(scripted: ScriptedWire) -> None:
     scripted.say("Hello")
     for _ in range(20):

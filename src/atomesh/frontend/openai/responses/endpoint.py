@@ -59,7 +59,7 @@ class Responses(Endpoint[ResponsesRequest]):
         check_request(request)
         if request.background:
             self._kept.runs.check_room()
-        before = await self._kept.items_before(call.owner, request.previous_response_id)
+        before = await self._kept.recall(call.owner, request)
         return await plan_response(self._frontend, call, request, before)
 
     async def _answer(self, call: Call, planned: PlannedResponse) -> None:
@@ -131,7 +131,7 @@ class InputTokens:
 
     async def _count(self, scope: Scope, request: PromptFields) -> int:
         check_prompt_fields(request)
-        before = await self._kept.items_before(scope.get(OWNER, ""), request.previous_response_id)
+        before = await self._kept.recall(scope.get(OWNER, ""), request)
         _, messages = read_input(request, before)
         model = self._frontend.seen_from(scope).find_model(request.model)
         with in_words_of_responses():

@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from atomesh.errors import InvalidRequestError
@@ -13,35 +14,83 @@ Mint = Callable[[str], str]  # a new id, from its prefix
 
 _ROLES = ("user", "assistant", "system", "developer")
 _MAX_ID = 128
+_MAX_REFERENCES = 1000
+_REFERENCE = "item_reference"
 _SEAL = "atomesh-1."
 
 
-def parse_input(given: str | Sequence[InputItem] | None, mint: Mint) -> list[Item]:
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The `conversation` that a request continues, and the kept items that its input names, by their ids."""
+
+    conversation: Sequence[Item] = ()
+    named: Mapping[str, Item] = field(default_factory=dict)
+
+
+NOTHING_BEFORE = Remembered()
+
+
+def named_items(given: str | Sequence[InputItem] | None) -> list[str]:
+    """The ids of kept items that stand in the input for the items themselves. Raises InvalidRequestError."""
+    items = [] if given is None or isinstance(given, str) else given
+    names = [item.id for item in items if item.id and _kind(item) == _REFERENCE]
+    if len(names) > _MAX_REFERENCES:
+        raise InvalidRequestError(
+            f"input has {len(names)} references to items; the limit is {_MAX_REFERENCES}: send the items, or "
+            "previous_response_id",
+            param="input",
+        )
+    return names
+
+
+def parse_input(
+    given: str | Sequence[InputItem] | None, mint: Mint, before: Remembered = NOTHING_BEFORE
+) -> list[Item]:
     """Items as the API lists them, each with an id. Raises InvalidRequestError with the place."""
     if given is None:
         return []
     if isinstance(given, str):
         return [_message_item(mint("msg_"), "user", [_text_part("user", given)])]
-    return [_parse_item(item, f"input[{index}]", mint) for index, item in enumerate(given)]
+    items = [_parse_item(item, f"input[{index}]", mint, before) for index, item in enumerate(given)]
+    _check_calls(before.conversation, items)
+    return items
 
 
-def _parse_item(item: InputItem, place: str, mint: Mint) -> Item:
+def _kind(item: InputItem) -> str:
+    if item.type is not None:
+        return item.type
+    return _REFERENCE if item.role is None and item.id is not None else "message"
+
+
+def _parse_item(item: InputItem, place: str, mint: Mint, before: Remembered) -> Item:
     if item.id is not None and not 0 < len(item.id) <= _MAX_ID:
         raise InvalidRequestError(
             f"{place}.id has {len(item.id)} characters; it must have between 1 and {_MAX_ID}",
             param=f"{place}.id",
         )
-    kind = item.type
-    if kind is None:
-        kind = "item_reference" if item.role is None and item.id is not None else "message"
+    kind = _kind(item)
+    if kind == _REFERENCE:
+        return _named_item(item, place, before)
     parse = _PARSERS.get(kind)
     if parse is None:
         raise InvalidRequestError(
-            f"{place}.type is {kind[:40]!r}; items may be {', '.join(_PARSERS)}: send what it stands for as "
-            "one of these, or previous_response_id for what is stored",
+            f"{place}.type is {kind[:40]!r}; items may be {', '.join(_PARSERS)} and {_REFERENCE}: send "
+            "what it stands for as one of these",
             param=f"{place}.type",
         )
     return parse(item, place, mint)
+
+
+def _named_item(item: InputItem, place: str, before: Remembered) -> Item:
+    name: str = _required(item.id, f"{place}.id")
+    found = before.named.get(name)
+    if found is None:
+        raise InvalidRequestError(
+            f"{place}.id: there is no item {name[:80]!r}, or its response is no longer kept; send the "
+            "item itself",
+            param=f"{place}.id",
+        )
+    return found
 
 
 def _parse_message(item: InputItem, place: str, mint: Mint) -> Item:
@@ -154,7 +203,7 @@ def unseal(sealed: str, place: str) -> str:
         ) from None
 
 
-def check_calls(before: Sequence[Item], items: Sequence[Item]) -> None:
+def _check_calls(before: Sequence[Item], items: Sequence[Item]) -> None:
     """Each output among `items` answers a call that came earlier. Raises InvalidRequestError."""
     known = {item["call_id"] for item in before if item["type"] == "function_call"}
     for index, item in enumerate(items):

@@ -5,7 +5,8 @@ import sqlite3
 
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.openai.responses.background import BackgroundRuns
-from atomesh.frontend.openai.responses.items import Item
+from atomesh.frontend.openai.responses.items import Item, Remembered, named_items
+from atomesh.frontend.openai.responses.request import PromptFields
 from atomesh.frontend.openai.responses.response_body import Body
 from atomesh.frontend.openai.responses.response_store import ResponseStore
 from atomesh.frontend.openai.responses.stored_response import (
@@ -38,7 +39,15 @@ class KeptResponses:
                 param="input",
             )
 
-    async def items_before(self, owner: str, previous: str | None) -> list[Item]:
+    async def recall(self, owner: str, request: PromptFields) -> Remembered:
+        """What the request builds on. Raises InvalidRequestError."""
+        named = named_items(request.input)
+        return Remembered(
+            await self._items_before(owner, request.previous_response_id),
+            await self._store.find_items(owner, named) if named else {},
+        )
+
+    async def _items_before(self, owner: str, previous: str | None) -> list[Item]:
         """The conversation up to and with the response `previous`. Raises InvalidRequestError."""
         if previous is None:
             return []
@@ -69,7 +78,7 @@ class KeptResponses:
         """All that it answers, the conversation before it included. Raises NotFoundError."""
         response = await self._stored(owner, response_id)
         try:
-            before = await self.items_before(owner, response.previous)
+            before = await self._items_before(owner, response.previous)
         except InvalidRequestError:  # a turn before it has been deleted
             before = []
         return [*before, *response.items]

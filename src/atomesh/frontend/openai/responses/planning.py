@@ -16,7 +16,7 @@ from atomesh.frontend.openai.responses.conversation import (
     to_messages,
     without_oldest,
 )
-from atomesh.frontend.openai.responses.items import Item, check_calls, parse_input
+from atomesh.frontend.openai.responses.items import Item, Remembered, parse_input
 from atomesh.frontend.openai.responses.renderer import Asked, ResponseRenderer
 from atomesh.frontend.openai.responses.request import (
     LOGPROBS,
@@ -50,7 +50,7 @@ class PlannedResponse:
 
 
 async def plan_response(
-    frontend: Frontend, call: Call, request: ResponsesRequest, before: Sequence[Item]
+    frontend: Frontend, call: Call, request: ResponsesRequest, before: Remembered
 ) -> PlannedResponse:
     """Everything that can refuse the request, before anything runs. Raises AtomeshError."""
     items, messages = read_input(request, before)
@@ -67,14 +67,13 @@ async def plan_response(
     return PlannedResponse(call.owner, request, items, chat, renderer)
 
 
-def read_input(request: PromptFields, before: Sequence[Item]) -> tuple[list[Item], list[Message]]:
+def read_input(request: PromptFields, before: Remembered) -> tuple[list[Item], list[Message]]:
     """The input's own items, and the messages of the whole conversation under this request's instructions.
 
     Raises InvalidRequestError.
     """
-    items = parse_input(request.input, mint_id)
-    check_calls(before, items)
-    messages = to_messages([*before, *items])
+    items = parse_input(request.input, mint_id, before)
+    messages = to_messages([*before.conversation, *items])
     if request.instructions:
         messages.insert(0, {"role": "system", "content": request.instructions})
     if not messages:

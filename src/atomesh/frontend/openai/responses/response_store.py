@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from atomesh.errors import ConfigurationError
+from atomesh.frontend.openai.responses.items import Item
 from atomesh.frontend.openai.responses.stored_response import StoredResponse, StoreLimits
 
 T = TypeVar("T")
@@ -28,6 +29,13 @@ CREATE TABLE responses (
     body BLOB NOT NULL,
     items BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE items (
+    owner TEXT NOT NULL,
+    id TEXT NOT NULL,
+    response TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
+    PRIMARY KEY (owner, id)
+) WITHOUT ROWID;
+CREATE INDEX by_response ON items (response);
 CREATE INDEX by_use ON responses (used);
 CREATE INDEX by_life ON responses (is_live) WHERE is_live;
 PRAGMA user_version = {_VERSION};
@@ -42,6 +50,7 @@ WITH RECURSIVE line (id, previous, place) AS (
 )
 SELECT r.id, r.previous, r.body, r.items FROM line JOIN responses r ON r.id = line.id ORDER BY line.place DESC
 """
+_BYTES_PER_ITEM = 256  # of the table by which items are found
 _LOST = {"code": "server_error", "message": "the server ended before the answer was complete; ask again"}
 
 
@@ -70,6 +79,10 @@ class ResponseStore:
         """From its first response to this one; None where one of them is not kept."""
         return await self._run(lambda: self._conversation(owner, response_id))
 
+    async def find_items(self, owner: str, names: Sequence[str]) -> dict[str, Item]:
+        """Those that there are, by id."""
+        return await self._run(lambda: self._find_items(owner, names))
+
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether it was there."""
         return await self._run(lambda: self._delete(owner, response_id))
@@ -88,7 +101,8 @@ class ResponseStore:
 
     def _put(self, response: StoredResponse) -> None:
         body, items = msgspec.json.encode(response.body), msgspec.json.encode(response.items)
-        size = len(body) + len(items)
+        names = {item["id"] for item in response.turn()}
+        size = len(body) + len(items) + _BYTES_PER_ITEM * len(names)
         with self._database:
             self._forget("id = ?", response.id)
             self._uses += 1
@@ -103,6 +117,10 @@ class ResponseStore:
                 items,
             )
             self._database.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._database.executemany(
+                "INSERT OR REPLACE INTO items VALUES (?, ?, ?)",
+                [(response.owner, name, response.id) for name in names],
+            )
             self._count, self._bytes = self._count + 1, self._bytes + size
             if response.previous is not None:
                 self._use(self._line(response.owner, response.id))
@@ -119,6 +137,19 @@ class ResponseStore:
         query = "SELECT body, items FROM responses WHERE id = ? AND owner = ?"
         row = self._database.execute(query, (response_id, owner)).fetchone()
         return None if row is None else _read(owner, *row)
+
+    def _find_items(self, owner: str, names: Sequence[str]) -> dict[str, Item]:
+        query = "SELECT DISTINCT response FROM items WHERE owner = ? AND id = ?"
+        holders = {row for name in names for row in self._database.execute(query, (owner, name))}
+        responses = [self._get(owner, holder) for (holder,) in holders]
+        wanted = set(names)
+        return {
+            item["id"]: item
+            for response in responses
+            if response is not None
+            for item in response.turn()
+            if item["id"] in wanted
+        }
 
     def _line(self, owner: str, response_id: str) -> list[tuple[str, str | None, bytes, bytes]]:
         values = {"id": response_id, "owner": owner, "limit": self._limits.responses}
@@ -177,6 +208,8 @@ def _prepared(name: str) -> sqlite3.Connection:
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
+        database.execute("PRAGMA foreign_keys = ON")
+        database.execute("PRAGMA secure_delete = ON")  # what a client deletes is not left in the file
         version = database.execute("PRAGMA user_version").fetchone()[0]
         tables = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
         if version == 0 and tables == 0:

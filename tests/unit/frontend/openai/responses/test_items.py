@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atomesh.errors import InvalidRequestError
-from atomesh.frontend.openai.responses.items import check_calls, parse_input, seal, unseal
+from atomesh.frontend.openai.responses.items import Remembered, named_items, parse_input, seal, unseal
 from atomesh.frontend.openai.responses.request import InputItem
 
 
@@ -17,8 +17,8 @@ def counting() -> Callable[[str], str]:
     return lambda prefix: f"{prefix}{next(numbers)}"
 
 
-def parse(*items: dict[str, Any]) -> list[dict[str, Any]]:
-    return parse_input(msgspec.convert(list(items), list[InputItem]), counting())
+def parse(*items: dict[str, Any], before: Remembered = Remembered()) -> list[dict[str, Any]]:  # noqa: B008
+    return parse_input(msgspec.convert(list(items), list[InputItem]), counting(), before)
 
 
 def test_a_text_is_a_user_s_message() -> None:
@@ -131,12 +131,28 @@ def test_sealed_reasoning_stands_in_for_the_text_alone() -> None:
 
 
 def test_an_output_needs_its_call() -> None:
-    call, output = parse(
-        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c1", "output": "1"},
-    )
-    check_calls([], [call, output])
-    check_calls([call], [output])
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "1"}
+    assert len(parse(call, output)) == 2
+    assert len(parse(output, before=Remembered(parse(call)))) == 1
     with pytest.raises(InvalidRequestError) as caught:
-        check_calls([], [output, call])
+        parse(output, call)
     assert caught.value.param == "input[0].call_id"
+
+
+def test_a_reference_stands_for_a_kept_item() -> None:
+    [kept] = parse({"role": "assistant", "content": "said"})
+    asked = [
+        {"id": kept["id"]},
+        {"type": "item_reference", "id": kept["id"]},
+        {"role": "user", "content": "x"},
+    ]
+    assert named_items(msgspec.convert(asked, list[InputItem])) == [kept["id"]] * 2
+    assert parse(*asked, before=Remembered(named={kept["id"]: kept}))[:2] == [kept, kept]
+    for item, param in (({"id": "msg_none"}, "input[0].id"), ({"type": "item_reference"}, "input[0].id")):
+        with pytest.raises(InvalidRequestError) as caught:
+            parse(item)
+        assert caught.value.param == param
+    with pytest.raises(InvalidRequestError, match="1001 references to items; the limit is 1000"):
+        named_items([InputItem(id="a")] * 1001)
+    assert named_items("text") == named_items(None) == []

@@ -84,6 +84,22 @@ def test_another_s_response_continues_nobody_s_conversation() -> None:
     with_store(test)
 
 
+def test_items_are_found_by_their_ids_as_long_as_their_response_is_kept() -> None:
+    async def test(store: ResponseStore) -> None:
+        said = {"id": "msg_out", "text": "said"}
+        await store.put(response("a", output=[said]))
+        await store.put(response("b"))
+        found = await store.find_items("me", ["msg_out", "msg_b", "msg_none"])
+        assert found == {"msg_out": said, "msg_b": {"id": "msg_b", "text": "b"}}
+        assert await store.find_items("you", ["msg_out"]) == {}
+        await store.put(response("a", output=[said], status="failed"))
+        assert list(await store.find_items("me", ["msg_out"])) == ["msg_out"]
+        await store.delete("me", "a")
+        assert list(await store.find_items("me", ["msg_out", "msg_b"])) == ["msg_b"]
+
+    with_store(test)
+
+
 def test_the_unused_go_first() -> None:
     async def test(store: ResponseStore) -> None:
         for name in "abc":
