@@ -246,6 +246,21 @@ def test_a_failure_amid_a_stream_is_an_event_and_a_cut(
             anthropic.BadRequestError,
             "temperature is 1.5; it must lie",
         ),
+        (
+            {"stop_sequences": ["a"] * 65},
+            anthropic.BadRequestError,
+            "stop_sequences has 65 strings; the limit is 64",
+        ),
+        (
+            {"tools": [{"name": "a b", "input_schema": {"type": "object"}}]},
+            anthropic.BadRequestError,
+            "tools\\[0\\].name is 'a b'",
+        ),
+        (
+            {"tool_choice": {"type": "any"}},
+            anthropic.BadRequestError,
+            "tool_choice.type is 'any', but there are no tools",
+        ),
         ({"messages": []}, anthropic.BadRequestError, "messages is empty"),
         ({"model": "claude-none"}, anthropic.NotFoundError, "the model 'claude-none' does not exist"),
         (
@@ -376,6 +391,29 @@ def test_a_use_that_is_asked_for_is_held_to_the_schema(
     for answer in answers(claude, max_tokens=200, tools=[WEATHER], tool_choice=choice):
         assert [block.type for block in answer.content] == ["tool_use"]
     assert all(request.sampling.grammar is not None for request in roomy.service.requests)
+
+
+def test_the_client_s_own_loop_of_tools_comes_to_its_end(
+    roomy: ScriptedWire, claude: anthropic.Anthropic
+) -> None:
+    towns = []
+
+    @anthropic.beta_tool
+    def weather(town: str) -> str:
+        """Of a town.
+
+        Args:
+            town: Its name.
+        """
+        towns.append(town)
+        roomy.say("It rains.")
+        return "rain"
+
+    roomy.say(CALL)
+    runner = claude.beta.messages.tool_runner(**asked(max_tokens=200), tools=[weather])
+    assert runner.until_done().content[0].text == "It rains."
+    assert towns == ["Oslo"]
+    assert len(roomy.service.requests) == 2
 
 
 def test_the_real_thing_uses_the_tool_that_it_must(stack: Wire, real: anthropic.Anthropic) -> None:

@@ -8,6 +8,7 @@ from atomesh.errors import InvalidRequestError
 from atomesh.frontend.anthropic.message_head import MessageHead
 from atomesh.frontend.anthropic.message_renderer import MessageRenderer
 from atomesh.frontend.anthropic.messages_request import MessagesRequest, PromptRequest
+from atomesh.frontend.anthropic.own_words import in_own_words
 from atomesh.frontend.anthropic.translate import to_chat_request, to_prompt
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.http.disconnect import ClientDisconnectedError
@@ -30,7 +31,9 @@ class Messages(Endpoint[MessagesRequest]):
 
     async def _plan(self, call: Call, request: MessagesRequest) -> Plan:
         reasons = call.find_model(request.model).reasoning_dialect is not None
-        chat = await plan_chat(self._frontend, call, to_chat_request(request, reasons=reasons), "msg_")
+        asked = to_chat_request(request, reasons=reasons)
+        with in_own_words():
+            chat = await plan_chat(self._frontend, call, asked, "msg_")
         head = MessageHead(chat.factory.answer_id, chat.model.name)
         renderer = MessageRenderer(request, head, chat.generation, chat.make_parser(), call.record.request_id)
         return Plan(chat.model, [chat.generation], renderer, bool(request.stream))
@@ -61,6 +64,7 @@ class CountTokens:
                 param="model",
             )
         prompt = to_prompt(request, reasons=model.reasoning_dialect is not None)
-        token_ids = await encode_request(self._frontend, model, prompt)
+        with in_own_words():
+            token_ids = await encode_request(self._frontend, model, prompt)
         answer = encode_json({"input_tokens": len(token_ids)})
         await Response(answer, media_type="application/json")(scope, receive, send)
