@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
 from atomesh.testing.pd_bench import ONE_AND_ONE, UNIFIED, PDBench, pd_bench
 from atomesh.testing.thinking_model import END_THINK, THINK, write_thinking_model
@@ -82,3 +83,33 @@ def test_a8_a_grammar_begins_where_the_thought_has_ended(both: tuple[PDBench, PD
     assert choice["token_ids"].index(END_THINK) == budget
     assert choice["message"]["content"] in ("yes", "nope")
     assert choice["finish_reason"] == "stop"
+
+
+def test_a8_thoughts_that_the_prompt_has_not_opened_are_opened_before_a_grammar(
+    both: tuple[PDBench, PDBench],
+) -> None:
+    fields = {"structured_outputs": {"choice": ["yes", "nope"]}, "ignore_eos": False}
+    answers = [ask(one, add_generation_prompt=False, thinking_token_budget=3, **fields) for one in both]
+    assert told(answers[0]) == told(answers[1])
+    choice = answers[1]["choices"][0]
+    assert choice["token_ids"][0] == THINK
+    assert choice["token_ids"].index(END_THINK) == 4
+    assert choice["message"]["content"] in ("yes", "nope")
+    assert answers[1]["usage"]["completion_tokens_details"] == {"reasoning_tokens": 3}
+
+
+def test_a8_a_stream_tells_what_a_whole_answer_tells(both: tuple[PDBench, PDBench]) -> None:
+    for bench in both:
+        whole = ask(bench, thinking_token_budget=7)["choices"][0]["message"]
+        with OpenAI(base_url=f"http://127.0.0.1:{bench.served.port}/v1", api_key="none") as client:
+            chunks = client.chat.completions.create(
+                model=bench.served.model,
+                messages=ASK,  # type: ignore[arg-type]
+                seed=5,
+                max_tokens=24,
+                stream=True,
+                extra_body={"thinking_token_budget": 7, "ignore_eos": True},
+            )
+            deltas = [chunk.choices[0].delta.model_dump() for chunk in chunks]
+        assert "".join(delta.get("content") or "" for delta in deltas) == whole["content"]
+        assert "".join(delta.get("reasoning") or "" for delta in deltas) == whole["reasoning"]
