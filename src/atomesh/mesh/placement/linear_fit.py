@@ -24,9 +24,9 @@ class LinearFit:
         self._prior = tuple(prior)
         self._log_scale = 0.0
         self._current = self._prior
-        size = range(len(self._prior))
-        self._grams = [[[0.0 for _ in size] for _ in size] for _ in range(kinds)]
-        self._moments = [[0.0 for _ in size] for _ in range(kinds)]
+        size = len(self._prior)
+        self._grams = [[[0.0] * (j + 1) for j in range(size)] for _ in range(kinds)]  # lower triangles
+        self._moments = [[0.0] * size for _ in range(kinds)]
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -35,26 +35,29 @@ class LinearFit:
 
     def add(self, features: Sequence[float], value: float, kind: int = 0) -> None:
         """A sample; `features` and `value` are positive, some of the features perhaps 0."""
-        self._scale(features, value)
-        predicted = sum(c * f for c, f in zip(self._current, features, strict=True))
+        prior, current = self._prior, self._current
+        expected = predicted = 0.0
+        for at, feature in enumerate(features):
+            expected += prior[at] * feature
+            predicted += current[at] * feature
+        self._scale(value / expected)
         if self.num_samples == 1:
             predicted = value
         predicted = max(predicted, value / OUTLIER)
-        row = [p * f / predicted for p, f in zip(self._prior, features, strict=True)]
+        row = [prior[at] * feature / predicted for at, feature in enumerate(features)]
         target = min(value / predicted, OUTLIER)
-        self._moments[kind] = [
-            KEPT * old + target * entry for old, entry in zip(self._moments[kind], row, strict=True)
-        ]
-        self._grams[kind] = [
-            [KEPT * old + left * right for old, right in zip(line, row, strict=True)]
-            for line, left in zip(self._grams[kind], row, strict=True)
-        ]
+        moments, gram = self._moments[kind], self._grams[kind]
+        for at, entry in enumerate(row):
+            moments[at] = KEPT * moments[at] + target * entry
+            line = gram[at]
+            for other in range(at + 1):
+                line[other] = KEPT * line[other] + entry * row[other]
 
     def solve(self) -> tuple[float, ...]:
         """The coefficients for all samples so far."""
         scale = exp(self._log_scale)
         size = range(len(self._prior))
-        gram = [[sum(one[j][k] for one in self._grams) for k in size] for j in size]
+        gram = [[sum(one[max(j, k)][min(j, k)] for one in self._grams) for k in size] for j in size]
         moment = [sum(one[j] for one in self._moments) + FIRMNESS / scale for j in size]
         for j in size:
             gram[j][j] += FIRMNESS / (scale * scale)
@@ -62,8 +65,7 @@ class LinearFit:
         self._current = tuple(p * ratio for p, ratio in zip(self._prior, ratios, strict=True))
         return self._current
 
-    def _scale(self, features: Sequence[float], value: float) -> None:
+    def _scale(self, ratio: float) -> None:
         self.num_samples += 1
-        expected = sum(p * f for p, f in zip(self._prior, features, strict=True))
         share = max(1.0 / self.num_samples, SLOWEST_SCALE)
-        self._log_scale += share * (log(value / expected) - self._log_scale)
+        self._log_scale += share * (log(ratio) - self._log_scale)
