@@ -1,14 +1,17 @@
 """Anthropic's requests as chat requests."""
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.anthropic.messages_request import MessagesRequest, PromptRequest
 from atomesh.frontend.anthropic.translate import to_chat_request, to_prompt
-from atomesh.frontend.openai.chat_request import ChatMessage, ChatRequest
+from atomesh.frontend.openai.chat_request import ChatMessage, ChatRequest, parse_messages
 from atomesh.frontend.tool_calls.tools import FunctionDefinition, Tool
 
 LINE = "x-anthropic-billing-header: cc_version=2.1.100.7b4; cc_entrypoint=cli; cch=%s;"
@@ -316,3 +319,52 @@ def test_what_is_only_counted_has_the_same_prompt() -> None:
     answered = to_chat_request(msgspec.convert(asked | {"max_tokens": 8}, MessagesRequest))
     assert counted.messages == answered.messages
     assert counted.tools == answered.tools
+
+
+BLOCKS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "tool_use", "tool_result", "thinking", "redacted_thinking", "image"])},
+    optional={
+        "text": st.text(max_size=3),
+        "id": st.text(max_size=3),
+        "name": st.text(max_size=3),
+        "input": st.dictionaries(st.text(max_size=2), st.integers() | st.floats(), max_size=2),
+        "tool_use_id": st.text(max_size=3),
+        "content": st.text(max_size=3) | st.lists(st.just({"type": "text", "text": "x"}), max_size=2),
+        "is_error": st.booleans(),
+        "thinking": st.text(max_size=3),
+    },
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(["user", "assistant", "system", "tool"]),
+            "content": st.text(max_size=3) | st.lists(BLOCKS, max_size=3),
+        }
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(MESSAGES)
+def test_whatever_is_sent_is_a_chat_or_a_refusal_with_a_place(messages: list[dict[str, Any]]) -> None:
+    try:
+        request, refused_at = chat(messages=messages), ""
+        parse_messages(request.messages)
+    except InvalidRequestError as error:
+        refused_at = error.param or "nowhere"
+    if refused_at:
+        assert refused_at.startswith("messages[")
+        return
+    roles = [message.role for message in request.messages]
+    assert request.continue_final_message == (messages[-1]["role"] == "assistant")
+    assert all(one != other for one, other in pairwise(roles) if one != "tool")
+    results = [
+        block
+        for message in messages
+        for block in message["content"]
+        if isinstance(block, dict) and block["type"] == "tool_result"
+    ]
+    assert [m.tool_call_id for m in request.messages if m.role == "tool"] == [
+        block["tool_use_id"] for block in results
+    ]
