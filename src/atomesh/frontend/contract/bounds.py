@@ -14,6 +14,7 @@ from atomesh.frontend.anthropic.messages_request import (
 )
 from atomesh.frontend.openai.chat_request import ROLES, ChatMessage, ChatRequest
 from atomesh.frontend.openai.completion_request import CompletionRequest
+from atomesh.frontend.openai.responses.request import ResponsesRequest
 from atomesh.frontend.openai.sampling_fields import SamplingFields
 from atomesh.frontend.openai.tokenize import TokenizeRequest
 from atomesh.protocol import sampling
@@ -73,6 +74,11 @@ FACTS: Mapping[type[msgspec.Struct], Facts] = {
     TokenizeRequest: {"messages": {"minItems": 1}},
     PromptRequest: {"messages": {"minItems": 1}, "mcp_servers": {"maxItems": 0}},
     InputMessage: {"role": {"enum": list(conversation.ROLES)}},
+    ResponsesRequest: {
+        **{name: facts for name, facts in _SAMPLING.items() if name in ResponsesRequest.__struct_fields__},
+        "max_output_tokens": schema_of(Bound(1, LARGEST_INT32)),
+        "top_logprobs": schema_of(TOP_LOGPROBS),
+    },
     MessagesRequest: {
         "max_tokens": schema_of(Bound(1, LARGEST_INT32)),
         "temperature": schema_of(Bound(0.0, MAX_TEMPERATURE)),
