@@ -1,5 +1,6 @@
 """What a model is held to is read back as calls that fit their schemas, in every dialect."""
 
+import json
 import random
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_what_the_grammar_allows_is_read_as_calls_that_fit(dialect: str, is_para
         assert (answer.content, len(answer.calls) > 0) == ("", True), text
         assert is_parallel or len(answer.calls) == 1
         for call in answer.calls:
-            jsonschema.validate(__import__("json").loads(call.arguments), TOOLS[call.name])
+            jsonschema.validate(json.loads(call.arguments), TOOLS[call.name])
     names = {call.name for text in texts for call in read(dialect, text).calls}
     assert names == set(TOOLS)
 
