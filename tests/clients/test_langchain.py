@@ -1,13 +1,16 @@
 """LangChain's ChatOpenAI on both shapes: it works for what its users do, without a setting for us."""
 
 import asyncio
+from typing import Literal
 
 import openai
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
+from pydantic import BaseModel
 
 from atomesh.testing.wire import Wire
 
@@ -91,3 +94,72 @@ def test_the_completions_class(stack: Wire) -> None:
 def test_a_refusal_is_openai_s_exception(llm: ChatOpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="maximum context length"):
         llm.invoke("so " * 3000)
+
+
+ONE_CALL = {"parallel_tool_calls": False}
+
+
+def longer(llm: ChatOpenAI) -> ChatOpenAI:
+    """With room for JSON."""
+    return llm.model_copy(update={"max_tokens": 100})
+
+
+class Weather(BaseModel):
+    """The weather at a place."""
+
+    is_raining: bool
+    sky: Literal["blue", "grey"]
+
+
+@tool
+def look_outside(window: Literal["north", "south"]) -> str:
+    """Look out of a window."""
+    return f"{window}: rain"
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_with_structured_output(llm: ChatOpenAI, method: Literal["json_schema", "function_calling"]) -> None:
+    structured = longer(llm).with_structured_output(Weather, method=method, strict=True)
+    assert isinstance(structured.invoke("It rains. What is the weather?"), Weather)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of LangChain's own doing
+def test_structured_output_streams(llm: ChatOpenAI) -> None:
+    structured = longer(llm).with_structured_output(Weather, method="json_schema")
+    *_, last = structured.stream("It rains. What is the weather?")
+    assert isinstance(last, Weather)
+
+
+def test_bind_tools(llm: ChatOpenAI) -> None:
+    bound = longer(llm).bind_tools([look_outside], tool_choice="required", strict=True, **ONE_CALL)
+    answer = bound.invoke("Is it raining?")
+    assert answer.invalid_tool_calls == []
+    (call,) = answer.tool_calls
+    assert call["name"] == "look_outside"
+    talk = [HumanMessage("Is it raining?"), answer, look_outside.invoke(call)]
+    assert llm.invoke(talk).content
+
+
+def test_bound_tools_stream(llm: ChatOpenAI) -> None:
+    bound = longer(llm).bind_tools([look_outside], tool_choice="look_outside", strict=True, **ONE_CALL)
+    whole = bound.invoke("Is it raining?")
+    joined, *chunks = bound.stream("Is it raining?")
+    for chunk in chunks:
+        joined += chunk
+    assert whole.tool_calls[0]["name"] == "look_outside"
+    assert [(call["name"], call["args"]) for call in joined.tool_calls] == [
+        (call["name"], call["args"]) for call in whole.tool_calls
+    ]
+
+
+def test_the_responses_api(stack: Wire) -> None:
+    llm = ChatOpenAI(
+        base_url=f"{stack.url}/v1",
+        api_key="none",
+        model=stack.model,
+        temperature=0,
+        max_tokens=10,
+        use_responses_api=True,
+    )
+    assert llm.invoke("Say hello.").text
+    assert "".join(chunk.text for chunk in llm.stream("Say hello.")) == llm.invoke("Say hello.").text
