@@ -25,7 +25,9 @@ class KeptResponses:
     """Whoever asks sees its own alone. Raises ConfigurationError when the store's file is not good."""
 
     def __init__(self, options: FrontendOptions) -> None:
-        self._limits = StoreLimits(options.max_stored_responses, options.max_stored_bytes)
+        self._limits = StoreLimits(
+            options.max_stored_responses, options.max_stored_bytes, request_bytes=options.max_body_bytes
+        )
         self._store = ResponseStore(options.response_store, self._limits)
         self.runs = BackgroundRuns(options.max_background)
 
@@ -79,7 +81,7 @@ class KeptResponses:
         response = await self._stored(owner, response_id)
         try:
             before = await self._items_before(owner, response.previous)
-        except InvalidRequestError:  # a turn before it has been deleted
+        except InvalidRequestError:  # a turn before it has been deleted, or they are too many
             before = []
         return [*before, *response.items]
 

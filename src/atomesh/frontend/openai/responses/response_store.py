@@ -3,15 +3,16 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from atomesh.errors import ConfigurationError
+from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.frontend.openai.responses.items import Item
 from atomesh.frontend.openai.responses.stored_response import StoredResponse, StoreLimits
 
@@ -40,18 +41,32 @@ CREATE INDEX by_use ON responses (used);
 CREATE INDEX by_life ON responses (is_live) WHERE is_live;
 PRAGMA user_version = {_VERSION};
 """
-# From a response back to the first of its conversation, all of one owner.
-_CONVERSATION = """
-WITH RECURSIVE line (id, previous, place) AS (
-    SELECT id, previous, 0 FROM responses WHERE id = :id AND owner = :owner
+# From a response back to the first of its conversation, all of one owner; the first comes first.
+_LINE = """
+WITH RECURSIVE line (id, previous, size, place) AS (
+    SELECT id, previous, size, 0 FROM responses WHERE id = :id AND owner = :owner
     UNION ALL
-    SELECT r.id, r.previous, line.place + 1 FROM responses r JOIN line ON r.id = line.previous
+    SELECT r.id, r.previous, r.size, line.place + 1 FROM responses r JOIN line ON r.id = line.previous
     WHERE r.owner = :owner AND line.place < :limit
 )
-SELECT r.id, r.previous, r.body, r.items FROM line JOIN responses r ON r.id = line.id ORDER BY line.place DESC
+SELECT id, previous, size FROM line ORDER BY place DESC
 """
+_HOLDERS = """
+SELECT DISTINCT r.id, r.previous, r.size FROM items i JOIN responses r ON r.id = i.response
+WHERE i.owner = ? AND i.id = ?
+"""
+_LONGEST_LINE = 4096
 _BYTES_PER_ITEM = 256  # of the table by which items are found
 _LOST = {"code": "server_error", "message": "the server ended before the answer was complete; ask again"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is known of a response before it is read."""
+
+    id: str
+    previous: str | None
+    size: int
 
 
 class ResponseStore:
@@ -76,11 +91,14 @@ class ResponseStore:
         return await self._run(lambda: self._get(owner, response_id))
 
     async def conversation(self, owner: str, response_id: str) -> list[StoredResponse] | None:
-        """From its first response to this one; None where one of them is not kept."""
+        """From its first response to this one; None where one of them is not kept.
+
+        Raises InvalidRequestError where they are too much for one request.
+        """
         return await self._run(lambda: self._conversation(owner, response_id))
 
     async def find_items(self, owner: str, names: Sequence[str]) -> dict[str, Item]:
-        """Those that there are, by id."""
+        """Those that there are, by id. Raises InvalidRequestError as `conversation`."""
         return await self._run(lambda: self._find_items(owner, names))
 
     async def delete(self, owner: str, response_id: str) -> bool:
@@ -139,36 +157,44 @@ class ResponseStore:
         return None if row is None else _read(owner, *row)
 
     def _find_items(self, owner: str, names: Sequence[str]) -> dict[str, Item]:
-        query = "SELECT DISTINCT response FROM items WHERE owner = ? AND id = ?"
-        holders = {row for name in names for row in self._database.execute(query, (owner, name))}
-        responses = [self._get(owner, holder) for (holder,) in holders]
         wanted = set(names)
+        holders = {_Row(*row) for name in wanted for row in self._database.execute(_HOLDERS, (owner, name))}
         return {
             item["id"]: item
-            for response in responses
-            if response is not None
+            for response in self._read_all(owner, holders, "input")
             for item in response.turn()
             if item["id"] in wanted
         }
 
-    def _line(self, owner: str, response_id: str) -> list[tuple[str, str | None, bytes, bytes]]:
-        values = {"id": response_id, "owner": owner, "limit": self._limits.responses}
-        return self._database.execute(_CONVERSATION, values).fetchall()
+    def _line(self, owner: str, response_id: str) -> list[_Row]:
+        values = {"id": response_id, "owner": owner, "limit": _LONGEST_LINE}
+        return [_Row(*row) for row in self._database.execute(_LINE, values)]
 
     def _conversation(self, owner: str, response_id: str) -> list[StoredResponse] | None:
         line = self._line(owner, response_id)
-        if not line or line[0][1] is not None:
+        if not line or line[0].previous is not None:
             return None
+        responses = self._read_all(owner, line, "previous_response_id")
         with self._database:
             self._use(line)
-        return [_read(owner, body, items) for _, _, body, items in line]
+        return responses
 
-    def _use(self, line: list[tuple[str, str | None, bytes, bytes]]) -> None:
+    def _read_all(self, owner: str, rows: Collection[_Row], param: str) -> list[StoredResponse]:
+        """Raises InvalidRequestError before anything is read when it is too much for one request."""
+        size, limit = sum(row.size for row in rows), self._limits.request_bytes
+        if size > limit:
+            raise InvalidRequestError(
+                f"{param}: what it stands for has {size} bytes; the limit is {limit}: begin a new "
+                "conversation",
+                param=param,
+            )
+        return [found for row in rows if (found := self._get(owner, row.id)) is not None]
+
+    def _use(self, line: Sequence[_Row]) -> None:
         """The newest first, so that the oldest is the last to go."""
-        for response_id, *_ in reversed(line):
+        for row in reversed(line):
             self._uses += 1
-            query = "UPDATE responses SET used = ? WHERE id = ?"
-            self._database.execute(query, (self._uses, response_id))
+            self._database.execute("UPDATE responses SET used = ? WHERE id = ?", (self._uses, row.id))
 
     def _delete(self, owner: str, response_id: str) -> bool:
         with self._database:

@@ -37,10 +37,12 @@ class StoredResponse:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Of all responses together; those unused for longest go first."""
+    """Of all responses together, of which those unused for longest go first; `request_bytes` of those that
+    one request builds on."""
 
     responses: int
     num_bytes: int
+    request_bytes: int
 
 
 def not_found(response_id: str) -> NotFoundError:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from atomesh.errors import ConfigurationError
+from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.frontend.openai.responses.response_store import ResponseStore, check_response_store
 from atomesh.frontend.openai.responses.stored_response import StoredResponse, StoreLimits
 
-PLENTY = StoreLimits(100, 2**20)
+PLENTY = StoreLimits(100, 2**20, 2**20)
 
 
 def response(name: str, previous: str | None = None, **fields: Any) -> StoredResponse:
@@ -57,7 +57,7 @@ def test_a_later_state_takes_the_place_of_an_earlier_one() -> None:
         assert found is not None
         assert (found.body["status"], found.is_live) == ("completed", False)
 
-    with_store(test, StoreLimits(1, 2**20))
+    with_store(test, StoreLimits(1, 2**20, 2**20))
 
 
 def test_a_conversation_is_its_line_of_responses_and_branches_are_apart() -> None:
@@ -100,6 +100,24 @@ def test_items_are_found_by_their_ids_as_long_as_their_response_is_kept() -> Non
     with_store(test)
 
 
+def test_a_request_builds_on_so_much_and_no_more() -> None:
+    async def test(store: ResponseStore) -> None:
+        await store.put(response("a", text="t" * 2000))
+        await store.put(response("b", "a", text="t" * 1000))
+        assert await store.conversation("me", "a") is not None
+        assert len(await store.find_items("me", ["msg_b"])) == 1
+        with pytest.raises(
+            InvalidRequestError, match="the limit is 3000: begin a new conversation"
+        ) as caught:
+            await store.conversation("me", "b")
+        assert caught.value.param == "previous_response_id"
+        with pytest.raises(InvalidRequestError, match="the limit is 3000") as caught:
+            await store.find_items("me", ["msg_a", "msg_b"])
+        assert caught.value.param == "input"
+
+    with_store(test, StoreLimits(100, 2**20, 3000))
+
+
 def test_the_unused_go_first() -> None:
     async def test(store: ResponseStore) -> None:
         for name in "abc":
@@ -108,7 +126,7 @@ def test_the_unused_go_first() -> None:
         await store.put(response("d"))
         assert await kept(store, *"abcd") == ["a", "c", "d"]
 
-    with_store(test, StoreLimits(3, 2**20))
+    with_store(test, StoreLimits(3, 2**20, 2**20))
 
 
 def test_a_conversation_keeps_its_beginning() -> None:
@@ -123,7 +141,7 @@ def test_a_conversation_keeps_its_beginning() -> None:
         await store.put(response("r"))
         assert await kept(store, *"abcqr") == ["a", "b", "q", "r"]
 
-    with_store(test, StoreLimits(4, 2**20))
+    with_store(test, StoreLimits(4, 2**20, 2**20))
 
 
 def test_bytes_are_bounded_also_after_restarts(tmp_path: Path) -> None:
@@ -142,7 +160,7 @@ def test_bytes_are_bounded_also_after_restarts(tmp_path: Path) -> None:
         await store.put(filled["e"])
         assert await kept(store, *"bde") == ["b", "d", "e"]
 
-    limits = StoreLimits(100, 4 * size - 100)
+    limits = StoreLimits(100, 4 * size - 100, 2**20)
     with_store(fill, limits, path)
     with_store(go_on, limits, path)
 
