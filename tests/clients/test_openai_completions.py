@@ -80,9 +80,10 @@ def test_a_first_token_that_ends_the_answer_is_still_an_entry(stack: Wire) -> No
 
 
 def test_a_batch_streams_what_it_answers_whole(stack: Wire) -> None:
-    asked = {"prompt": PROMPTS, "echo": True, "logprobs": 1, "max_tokens": 4, "n": 1}
+    asked = {"prompt": PROMPTS, "echo": True, "logprobs": 1, "max_tokens": 4}
+    asked |= {"n": 2, "temperature": 0.8, "seed": 5}
     whole = complete(stack, **asked)
-    texts, tokens, offsets, ends = ([type_() for _ in PROMPTS] for type_ in (str, list, list, list))
+    texts, tokens, offsets, ends = ([kind() for _ in whole.choices] for kind in (str, list, list, list))
     for chunk in complete(stack, **asked, stream=True):
         for choice in chunk.choices:
             texts[choice.index] += choice.text
