@@ -79,6 +79,7 @@ class SimulatedEngine(Generic[B]):
     def __init__(self, capacity: int, block_size: int, token_s: float) -> None:
         self.cache: PrefixCache[B] = PrefixCache(capacity)
         self.figures = EngineFigures()
+        self.cached_tokens = 0  # of the prompt that is worked on
         self._block_size, self._token_s = block_size, token_s
         self._waiting: deque[Job[B]] = deque()
         self._current: Job[B] | None = None
@@ -108,6 +109,7 @@ class SimulatedEngine(Generic[B]):
             return None
         job = self._current = self._waiting.popleft()
         cached = min(self.cache.match(job.chain) * self._block_size, job.num_tokens - 1)
+        self.cached_tokens = cached
         seconds = (job.num_tokens - cached) * self._token_s
         figures = self.figures
         figures.prompt_tokens += job.num_tokens

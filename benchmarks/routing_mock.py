@@ -113,8 +113,9 @@ class MockWorker:
     def _finish(self) -> None:
         now = self._loop.time()
         self._engine.figures.late_s += max(now - self._due, 0.0)
+        cached = self._engine.cached_tokens
         change = self._engine.finish(now)
-        self._answers.pop(0).give()
+        self._answers.pop(0).give(cached)
         self._tell(change)
         self._go_on()
 
@@ -140,13 +141,14 @@ class HttpAnswer:
         self._dialect = prompts.ids_dialect if asked.return_token_ids else prompts.dialect
         self._transport = transport
 
-    def give(self) -> None:
+    def give(self, cached: int) -> None:
+        """`cached` of the prompt's tokens were not computed."""
         if self._transport.is_closing():
             return
         if not self.asked.stream:
-            self._transport.write(whole_answer(self._dialect.whole(self.asked, cached=0, prompt=0)))
+            self._transport.write(whole_answer(self._dialect.whole(self.asked, cached, prompt=cached + 1)))
             return
-        end = self._dialect.end(self.asked, cached=0, prompt=0)
+        end = self._dialect.end(self.asked, cached, prompt=cached + 1)
         self._transport.write(STREAM_HEAD + self._dialect.token(0, is_last=True) + end)
 
 

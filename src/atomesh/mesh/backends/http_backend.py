@@ -19,6 +19,7 @@ from atomesh.mesh.backends.http_client import HttpClient
 from atomesh.mesh.backends.leg_tasks import LegTasks
 from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.spec import BackendSpec
+from atomesh.mesh.backends.streamed_answers import DeltaSink
 from atomesh.mesh.backends.text_worker import TextWorker
 from atomesh.mesh.backends.worker_lost import WorkerLostError
 from atomesh.mesh.backends.zmq_events import require_zmq
@@ -78,6 +79,7 @@ class HttpBackend(QuietBackend, ABC):
         self.client = HttpClient(spec.url, spec.api_key)
         self._legs = LegTasks(spec.url)
         self._is_connected = False
+        self._news: ForeignNews | None = None
         self._load = LoadReport()
         self._is_missed = False
         self._sparse_log = SparseLog(context.clock, FAULT_LOG_S)
@@ -93,7 +95,7 @@ class HttpBackend(QuietBackend, ABC):
 
     @abstractmethod
     async def compute(
-        self, request: GenerationRequest, leg: Leg | None, stream: RequestStream, hand_off: HandOff | None
+        self, request: GenerationRequest, leg: Leg | None, stream: DeltaSink, hand_off: HandOff | None
     ) -> None:
         """Push the leg's deltas, to its end. Raises AtomeshError."""
 
@@ -115,7 +117,9 @@ class HttpBackend(QuietBackend, ABC):
             stream.fail(WorkerLostError())
             return stream
         if _ticket(leg) is None:
-            return self._legs.start(choices, lambda stream: self.compute(request, leg, stream, None))
+            return self._legs.start(
+                choices, lambda stream: self.compute(request, leg, self._paced(request, leg, stream), None)
+            )
         return self._submit_half(request, leg, 1 if isinstance(leg, PrefillLeg) else choices)
 
     def set_role(self, weights: RoleWeights) -> None:
@@ -157,8 +161,9 @@ class HttpBackend(QuietBackend, ABC):
         hand_off = hand_offs.join(request.request_id)
 
         async def work(stream: RequestStream) -> None:
+            sink = self._paced(request, leg, stream)
             try:
-                await _unless_broken(hand_off, lambda: self.compute(request, leg, stream, hand_off))
+                await _unless_broken(hand_off, lambda: self.compute(request, leg, sink, hand_off))
             except (AtomeshError, asyncio.CancelledError):
                 hand_off.break_off()
                 raise
@@ -166,6 +171,12 @@ class HttpBackend(QuietBackend, ABC):
                 hand_offs.leave(request.request_id)
 
         return self._legs.start(choices, work, is_first_token_all=isinstance(leg, PrefillLeg))
+
+    def _paced(self, request: GenerationRequest, leg: Leg | None, stream: RequestStream) -> DeltaSink:
+        """One that computes the prompt is measured by it."""
+        if isinstance(leg, DecodeLeg) or self._news is None:
+            return stream
+        return self._news.measured(len(request.prompt_token_ids), stream)
 
     async def _keep_in_touch(self) -> None:
         delay = FIRST_DELAY_S
@@ -190,10 +201,11 @@ class HttpBackend(QuietBackend, ABC):
     async def _live_once(self) -> None:
         told = await asyncio.wait_for(self.introduce(), HELLO_S)
         self._check(told.worker)
-        news = ForeignNews(told.worker, self.spec.events, self.context)
+        news = self._news = ForeignNews(told.worker, self.spec.events, self.context)
         try:
             await self._watch(told)
         finally:
+            self._news = None
             await news.close()
 
     def _check(self, worker: WorkerDescription) -> None:

@@ -18,9 +18,8 @@ from atomesh.mesh.backends.http_backend import (
     new_incarnation,
 )
 from atomesh.mesh.backends.prometheus_text import Readings, read_metrics
-from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.sglang_wire import AnswerReader, generate_body, with_bootstrap
-from atomesh.mesh.backends.streamed_answers import Sink, together, until_done
+from atomesh.mesh.backends.streamed_answers import DeltaSink, Sink, together, until_done
 from atomesh.mesh.backends.vllm_wire import continued
 from atomesh.protocol.generation import DecodeLeg, GenerationRequest, KVSource, Leg, PrefillLeg
 from atomesh.protocol.worker import LoadReport, ModelDescription, WorkerDescription
@@ -92,7 +91,7 @@ class SglangBackend(HttpBackend):
         return self._report(read_metrics(text.decode("utf-8", "replace"), "sglang:"))
 
     async def compute(
-        self, request: GenerationRequest, leg: Leg | None, stream: RequestStream, hand_off: HandOff | None
+        self, request: GenerationRequest, leg: Leg | None, stream: DeltaSink, hand_off: HandOff | None
     ) -> None:
         if hand_off is not None and leg is not None and leg.ticket is not None:
             room = int.from_bytes(leg.ticket.ticket_id[:8]) >> 2
@@ -111,7 +110,7 @@ class SglangBackend(HttpBackend):
             await self._answer(generate_body(request), AnswerReader(request), stream)
 
     async def _half(
-        self, request: GenerationRequest, leg: PrefillLeg | DecodeLeg, stream: RequestStream, room: int
+        self, request: GenerationRequest, leg: PrefillLeg | DecodeLeg, stream: DeltaSink, room: int
     ) -> None:
         if isinstance(leg, DecodeLeg):
             body = with_bootstrap(generate_body(request), leg.prefill_address or "", room)
@@ -127,7 +126,7 @@ class SglangBackend(HttpBackend):
         self,
         body: dict[str, Any],
         reader: AnswerReader,
-        stream: RequestStream,
+        stream: DeltaSink,
         source: KVSource | None = None,
     ) -> None:
         sink = Sink(stream, source)

@@ -2,21 +2,28 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from atomesh.errors import AtomeshError
 from atomesh.mesh.backends.http_client import StreamedAnswer
-from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.sse_reader import DONE, SseReader, data_of
 from atomesh.protocol.generation import KVSource, TokenDelta
 
 
-class Sink:
-    """A leg's stream; the first delta says where the leg's KV came from, where it came from somewhere."""
+class DeltaSink(Protocol):
+    """A leg's stream, as whoever computes the leg sees it."""
 
-    def __init__(self, stream: RequestStream, kv_source: KVSource | None = None) -> None:
+    def push(self, deltas: list[TokenDelta]) -> bool:
+        """False when nobody wants more of it."""
+        ...
+
+
+class Sink:
+    """Implements DeltaSink over another; its first delta says where the leg's KV came from, if anywhere."""
+
+    def __init__(self, stream: DeltaSink, kv_source: KVSource | None = None) -> None:
         self._stream = stream
         self._kv_source = kv_source
 

@@ -18,9 +18,8 @@ from atomesh.mesh.backends.http_backend import (
     new_incarnation,
 )
 from atomesh.mesh.backends.prometheus_text import Readings, read_metrics, whole_number
-from atomesh.mesh.backends.request_stream import RequestStream
 from atomesh.mesh.backends.spec import BackendSpec
-from atomesh.mesh.backends.streamed_answers import Sink, together, until_done
+from atomesh.mesh.backends.streamed_answers import DeltaSink, Sink, together, until_done
 from atomesh.mesh.backends.vllm_wire import (
     AnswerReader,
     as_transfer,
@@ -62,7 +61,7 @@ class VllmBackend(HttpBackend):
         return _load(readings)
 
     async def compute(
-        self, request: GenerationRequest, leg: Leg | None, stream: RequestStream, hand_off: HandOff | None
+        self, request: GenerationRequest, leg: Leg | None, stream: DeltaSink, hand_off: HandOff | None
     ) -> None:
         if isinstance(leg, PrefillLeg) and hand_off is not None:
             await self._prefill(request, stream, hand_off)
@@ -73,7 +72,7 @@ class VllmBackend(HttpBackend):
         else:
             await self._answer(whole_body(request, self._model), AnswerReader(request), stream)
 
-    async def _prefill(self, request: GenerationRequest, stream: RequestStream, hand_off: HandOff) -> None:
+    async def _prefill(self, request: GenerationRequest, stream: DeltaSink, hand_off: HandOff) -> None:
         body = prefill_body(whole_body(request, self._model))
         async with self.client.ask("POST", PATH, msgspec.json.encode(body)) as answer:
             whole = await answer.whole()
@@ -83,7 +82,7 @@ class VllmBackend(HttpBackend):
         stream.push([facts_alone(request, facts)])
 
     async def _decode(
-        self, request: GenerationRequest, leg: DecodeLeg, stream: RequestStream, hand_off: HandOff
+        self, request: GenerationRequest, leg: DecodeLeg, stream: DeltaSink, hand_off: HandOff
     ) -> None:
         body = whole_body(request, self._model)
         params = await hand_off.params()
@@ -94,7 +93,7 @@ class VllmBackend(HttpBackend):
         source: KVSource = "recomputed" if params is None else "transferred"
         await self._answer(body, AnswerReader(request), stream, source)
 
-    async def _continue(self, request: GenerationRequest, leg: DecodeLeg, stream: RequestStream) -> None:
+    async def _continue(self, request: GenerationRequest, leg: DecodeLeg, stream: DeltaSink) -> None:
         """Each open choice as a request of its own."""
         rests = [(choice, continued(request, choice, tokens)) for choice, tokens in leg.outputs.items()]
         await together(
@@ -106,7 +105,7 @@ class VllmBackend(HttpBackend):
         self,
         body: dict[str, Any],
         reader: AnswerReader,
-        stream: RequestStream,
+        stream: DeltaSink,
         source: KVSource | None = None,
     ) -> None:
         sink = Sink(stream, source)
