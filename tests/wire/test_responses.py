@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -297,6 +298,13 @@ def test_input_tokens_are_those_of_the_answer_s_usage(scripted: ScriptedWire) ->
     counted = scripted.client.responses.input_tokens.count(model=scripted.model, **asked)
     assert counted.object == "response.input_tokens"
     assert counted.input_tokens == ask(scripted, **asked).usage.input_tokens
+
+
+def test_another_server_s_tokens_are_not_counted(scripted: ScriptedWire) -> None:
+    scripted.models[:] = [replace(model, is_relayed=True) for model in scripted.models]
+    with pytest.raises(openai.BadRequestError, match="is another server's") as caught:
+        scripted.client.responses.input_tokens.count(model=scripted.model, input="x")
+    assert caught.value.param == "model"
 
 
 def test_truncation_drops_the_oldest_and_leaves_room(scripted: ScriptedWire) -> None:

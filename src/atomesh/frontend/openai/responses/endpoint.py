@@ -6,6 +6,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from atomesh.errors import InvalidRequestError
 from atomesh.frontend.context import OWNER, Frontend
 from atomesh.frontend.http.direct_body import NO_DIRECT_BODY
 from atomesh.frontend.http.disconnect import ClientDisconnectedError
@@ -131,8 +132,13 @@ class InputTokens:
 
     async def _count(self, scope: Scope, request: PromptFields) -> int:
         check_prompt_fields(request)
+        model = self._frontend.seen_from(scope).find_model(request.model)
+        if model.is_relayed:
+            raise InvalidRequestError(
+                f"the model {model.name!r} is another server's, which counts its own tokens; ask for a response",
+                param="model",
+            )
         before = await self._kept.recall(scope.get(OWNER, ""), request)
         _, messages = read_input(request, before)
-        model = self._frontend.seen_from(scope).find_model(request.model)
         with in_words_of_responses():
             return len(await encode_request(self._frontend, model, to_chat(request, messages)))
