@@ -135,7 +135,7 @@ class InputTokens:
         model = self._frontend.seen_from(scope).find_model(request.model)
         if model.is_relayed:
             raise InvalidRequestError(
-                f"the model {model.name!r} is another server's, which counts its own tokens; ask for a response",
+                f"the tokens of {model.name!r} are another server's to count; ask for a model of this one",
                 param="model",
             )
         before = await self._kept.recall(scope.get(OWNER, ""), request)
