@@ -66,14 +66,10 @@ class ChatTemplate:
         """`sources` by name: "default", and "tool_use" if any; `named_tokens`: bos_token and its like."""
         self._sources = sources
         self._named_tokens = named_tokens
+        self.takes_tools = any(map(_TOOLS.search, sources.values()))  # whether any reads what it is given
         self._renderer = TemplateRenderer(sources)
         self._mask: tuple[Tokenizer, ContentMask] | None = None
         self._reads_text, self._reads_parts = self._probe("text"), self._probe("parts")
-
-    @property
-    def takes_tools(self) -> bool:
-        """Whether any of the templates reads the tools that it is given."""
-        return any(_TOOLS.search(source) for source in self._sources.values())
 
     @property
     def texts(self) -> tuple[str, ...]:

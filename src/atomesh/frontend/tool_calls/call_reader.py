@@ -4,7 +4,8 @@ Its readings are generators: they yield when they need more text, and raise NoCa
 """
 
 import json
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from atomesh.frontend.tool_calls.json_scanner import JsonScanner
@@ -13,6 +14,12 @@ from atomesh.frontend.tool_calls.part_sink import PartSink
 Reading = Generator[None, None, None]
 MAX_NAME = 128  # characters of what should be a name or key
 _SPACE = frozenset(" \t\n\r")
+
+
+def none_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """Any run of characters with which none of `texts` begins."""
+    firsts = "".join(sorted({text[0] for text in texts}))
+    return re.compile(f"[^{re.escape(firsts)}]*" if firsts else "(?s:.*)")
 
 
 class NoCallError(Exception):
@@ -81,6 +88,14 @@ class CallReader:
         """The next character of what has come, which is accounted for."""
         self._place += 1
         return self._text[self._place - 1]
+
+    def run(self, pattern: re.Pattern[str]) -> str:
+        """What has come and matches `pattern`, if only nothing; it is accounted for."""
+        found = pattern.match(self._text, self._place)
+        if found is None:
+            return ""
+        self._place = found.end()
+        return found[0]
 
     def more(self) -> Reading:
         """Returns when there is something to read."""
@@ -180,8 +195,13 @@ class CallReader:
 
         What `say` was told is accounted for.
         """
+        plain = none_of(ends)
         held = ""
         while held not in ends:
+            yield from self.more()
+            if not held and (run := self.run(plain)):
+                say(run)
+                continue
             held += yield from self.take()
             while held and not any(end.startswith(held) for end in ends):
                 say(held[0])

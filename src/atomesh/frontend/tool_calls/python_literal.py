@@ -16,6 +16,7 @@ _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "fal
 _ESCAPES = {"'": "'", "/": "/", "\n": "", "0": "\\u0000", "a": "\\u0007", "v": "\\u000b"}
 _SAME_ESCAPES = frozenset('"\\bfnrt')
 _HEX_LENGTHS = {"x": 2, "u": 4}
+_PLAIN = re.compile(r"""[^"'\\\n]*""")
 _NUMBER_CHARACTERS = "+-._"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -40,13 +41,21 @@ def read_literal(reader: CallReader, depth: int = 0) -> Reading:
 def _read_string(reader: CallReader) -> Reading:
     quote = yield from reader.take()
     reader.say('"')
-    while (char := (yield from reader.take())) != quote:
-        if char == "\n":
+    while True:
+        yield from reader.more()
+        if run := reader.run(_PLAIN):
+            reader.say(_escaped(run))
+        elif (char := (yield from reader.take())) == quote:
+            reader.say('"')
+            return
+        elif char == "\n":
             raise NoCallError
-        reader.say(
-            (yield from _read_escape(reader)) if char == "\\" else json.dumps(char, ensure_ascii=False)[1:-1]
-        )
-    reader.say('"')
+        else:
+            reader.say((yield from _read_escape(reader)) if char == "\\" else _escaped(char))
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _read_escape(reader: CallReader) -> Generator[None, None, str]:
@@ -63,7 +72,7 @@ def _read_escape(reader: CallReader) -> Generator[None, None, str]:
         if not re.fullmatch("[0-9a-fA-F]+", digits):
             raise NoCallError
         return f"\\u{digits:0>4}"
-    return "\\\\" + json.dumps(char, ensure_ascii=False)[1:-1]
+    return "\\\\" + _escaped(char)
 
 
 def _read_items(reader: CallReader, closing: str, depth: int) -> Reading:

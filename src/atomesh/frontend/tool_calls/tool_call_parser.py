@@ -7,12 +7,11 @@ after the call has begun ends the call; what follows is content. Nothing is lost
 and white space there.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from atomesh.frontend.answer.parts import Part
-from atomesh.frontend.tool_calls.call_reader import CallReader, NoCallError, Reading
+from atomesh.frontend.tool_calls.call_reader import CallReader, NoCallError, Reading, none_of
 from atomesh.frontend.tool_calls.dialect import CallTable, Dialect
 from atomesh.frontend.tool_calls.part_sink import PartSink
 
@@ -41,7 +40,7 @@ class ToolCallParser:
         self._hidden = tuple(hidden)
         openings = {table.opening for table in dialect.tables if table.opening}
         self._marks = tuple(sorted(openings.union(hidden)))
-        self._first = re.compile("|".join(re.escape(mark[0]) for mark in self._marks) or "(?!)")
+        self._plain = none_of(self._marks)
         self._held = ""  # what may become a mark
         self._is_start = any(not table.opening for table in dialect.tables)
         self._calls: Reading | None = None
@@ -79,18 +78,11 @@ class ToolCallParser:
         if self._is_start:
             return self._read_start(self._reader.rest)
         if not self._held:
-            self._read_plain(self._reader.rest)
+            self._sink.content(self._reader.run(self._plain))
         if self._reader.has_more:
             self._held += self._reader.pop()
             self._settle()
         return None
-
-    def _read_plain(self, rest: str) -> None:
-        """Up to what may become a mark."""
-        found = self._first.search(rest)
-        count = found.start() if found else len(rest)
-        self._sink.content(rest[:count])
-        self._reader.skip(count)
 
     def _read_start(self, rest: str) -> None:
         """White space, until it is known whether the answer begins with a call."""
