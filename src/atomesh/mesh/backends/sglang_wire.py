@@ -11,6 +11,7 @@ import msgspec
 
 from atomesh.errors import AtomeshError, EngineError, InvalidRequestError
 from atomesh.mesh.backends.foreign_errors import to_error, to_error_in_stream
+from atomesh.mesh.backends.foreign_grammars import sglang_outputs
 from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 from atomesh.mesh.backends.token_biases import token_biases
 from atomesh.protocol.generation import GenerationRequest, TokenDelta, TokenLogprobs
@@ -91,7 +92,7 @@ def _constraints(request: GenerationRequest) -> dict[str, Any]:
             param="thinking_token_budget",
         )
     biases = token_biases(sampling)
-    return {"logit_bias": biases} if biases else {}
+    return {**({"logit_bias": biases} if biases else {}), **sglang_outputs(sampling)}
 
 
 class AnswerReader:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from atomesh.errors import EngineError
 from atomesh.mesh.backends.foreign_errors import to_error_in_stream
+from atomesh.mesh.backends.foreign_grammars import check_continues, vllm_outputs
 from atomesh.mesh.backends.foreign_json import UnreadableError, decode_json
 from atomesh.mesh.backends.token_biases import token_biases
 from atomesh.protocol.generation import FinishReason, GenerationRequest, Timings, TokenDelta, TokenLogprobs
@@ -150,8 +151,12 @@ def unseen(request: GenerationRequest) -> GenerationRequest:
 
 
 def continued(request: GenerationRequest, choice: int, tokens: list[int]) -> GenerationRequest:
-    """What is missing of one choice, from its tokens on; vLLM adds a choice's index to the seed."""
+    """What is missing of one choice, from its tokens on; vLLM adds a choice's index to the seed.
+
+    Raises EngineError for an answer that a grammar binds: it would begin anew.
+    """
     sampling = request.sampling
+    check_continues(sampling, len(tokens))
     return replace(
         request,
         prompt_token_ids=request.prompt_token_ids + tokens,
@@ -170,6 +175,7 @@ def _constraints(request: GenerationRequest) -> dict[str, Any]:
     sampling = request.sampling
     biases = token_biases(sampling)
     found: dict[str, Any] = {"logit_bias": biases} if biases else {}
+    found |= vllm_outputs(sampling)
     if sampling.allowed_token_ids:
         found["allowed_token_ids"] = list(sampling.allowed_token_ids)
     if sampling.reasoning is not None and sampling.reasoning.max_tokens is not None:
