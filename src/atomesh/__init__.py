@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from atomesh.llm import LLM, CompletionOutput, RequestOutput
     from atomesh.protocol.sampling import SamplingParams
+    from atomesh.protocol.structured_outputs import StructuredOutputsParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams"]
+__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "StructuredOutputsParams"]
 
 _HOMES = {
     "LLM": "atomesh.llm",
     "RequestOutput": "atomesh.llm",
     "CompletionOutput": "atomesh.llm",
     "SamplingParams": "atomesh.protocol.sampling",
+    "StructuredOutputsParams": "atomesh.protocol.structured_outputs",
 }
 
 

@@ -9,11 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from atomesh.clock import MonotonicClock
 from atomesh.engine.options import DtypeChoice, EngineOptions
 from atomesh.errors import ConfigurationError, InvalidRequestError
 from atomesh.frontend.resolve import resolve_sampling
 from atomesh.frontend.sampling_defaults import read_sampling_defaults
+from atomesh.frontend.structured_output.asked_grammar import outputs_grammar
 from atomesh.frontend.structured_output.model_vocabulary import load_vocabulary
 from atomesh.frontend.templates.chat_template import ChatTemplate, RenderOptions, load_chat_template
 from atomesh.frontend.text.tokenizer import Tokenizer, load_tokenizer
@@ -226,6 +229,8 @@ class LLM:
                 param="max_tokens",
             )
         spec = resolve_sampling(params, self._tokenizer, self._engine.description, len(prompt.token_ids))
+        if params.structured_outputs is not None:
+            spec = replace(spec, grammar=outputs_grammar(params.structured_outputs))
         self._num_requests += 1
         request = GenerationRequest(
             request_id=str(self._num_requests - 1),

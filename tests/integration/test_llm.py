@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from atomesh import LLM, RequestOutput, SamplingParams
+from atomesh import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
 from atomesh.engine.core.batch import ScheduledBatch, StepResult
 from atomesh.errors import ConfigurationError, ContextLengthError, InvalidRequestError
 from atomesh.testing.tiny_model import write_tiny_model
@@ -467,3 +468,33 @@ def test_a_template_may_be_named_by_a_str(model: Path, tmp_path: Path) -> None:
     template.write_text("{% for message in messages %}{{ message.content }}!{% endfor %}")
     with LLM(model, chat_template=str(template), home=str(tmp_path), kv_memory=2**22, threads=1) as llm:
         assert llm.chat([{"role": "user", "content": "hi"}], GREEDY)[0].prompt == "hi!"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pattern"),
+    [
+        ({"choice": ["yes", "nope"]}, "yes|nope"),
+        ({"regex": "[a-f]{3}-[0-9]"}, "[a-f]{3}-[0-9]"),
+        ({"grammar": 'start: "<" /[a-c]+/ ">"'}, "<[a-c]+>"),
+        ({"json": {"type": "object", "properties": {"a": {"const": 7}}, "required": ["a"]}}, r"\{.*\}"),
+        ({"json": '{"enum": [1, 20]}'}, "1|20"),
+    ],
+)
+def test_structured_outputs_are_obeyed(llm: LLM, wanted: dict[str, Any], pattern: str) -> None:
+    wanted_params = StructuredOutputsParams(**wanted)
+    asked = params(structured_outputs=wanted_params, max_tokens=100, temperature=1.0, seed=3, n=2)
+    assert asked.clone(seed=3) == asked
+    [output] = llm.generate("hello", asked)
+    for choice in output.outputs:
+        assert choice.finish_reason == "stop" or wanted.keys() & {"json", "grammar"}
+        if choice.finish_reason == "stop":
+            assert re.fullmatch(pattern, choice.text, re.DOTALL)
+
+
+def test_structured_outputs_that_cannot_be_obeyed_are_refused(llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match="keywords 'not'"):
+        llm.generate(PROMPTS, params(structured_outputs=StructuredOutputsParams(json={"not": {}})))
+    with pytest.raises(InvalidRequestError, match="exactly one"):
+        llm.generate(PROMPTS, params(structured_outputs=StructuredOutputsParams()))
+    with pytest.raises(InvalidRequestError, match="StructuredOutputsParams"):
+        params(structured_outputs={"regexp": "a"})

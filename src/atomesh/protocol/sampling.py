@@ -10,6 +10,7 @@ from atomesh.protocol.grammar import GrammarSpec
 from atomesh.protocol.plain_values import plain
 from atomesh.protocol.reasoning import ReasoningSpec
 from atomesh.protocol.sampling_bounds import BOUNDS
+from atomesh.protocol.structured_outputs import StructuredOutputsParams
 
 GREEDY_BELOW = 1e-5  # vLLM's bound: a lower temperature is greedy
 MAX_LOGIT_BIAS = 1024
@@ -48,6 +49,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     bad_words: list[str] | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         for name, (kind, default) in _FIELDS.items():
@@ -60,6 +62,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, name, value)
                 _check_count(name, value)
             _check_type(name, value, kind)
+        if isinstance(self.structured_outputs, dict):  # a copy's
+            own = msgspec.convert(self.structured_outputs, StructuredOutputsParams)
+            msgspec.structs.force_setattr(self, "structured_outputs", own)
         for name, bound in BOUNDS.items():
             if (value := getattr(self, name)) is not None:
                 bound.check(name, value)
@@ -133,6 +138,7 @@ _TYPE_WORDS: dict[Any, str] = {
     list[int] | None: "a list of ints or None",
     list[str] | None: "a list of strings or None",
     list[str] | str | None: "a string, a list of strings or None",
+    StructuredOutputsParams | None: "StructuredOutputsParams(…) or None",
     dict[int, float] | None: "a dict from ints to floats or None",
 }
 

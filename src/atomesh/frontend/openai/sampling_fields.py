@@ -10,8 +10,9 @@ from atomesh.frontend.generation import Generation
 from atomesh.frontend.openai.answer_head import AnswerHead, ChunkWriter, no_reasoning
 from atomesh.frontend.options import FrontendOptions
 from atomesh.frontend.sampling_defaults import SamplingDefaults
-from atomesh.frontend.structured_output.fields import ResponseFormat, StructuredOutputs
+from atomesh.frontend.structured_output.fields import ResponseFormat
 from atomesh.protocol.sampling import SamplingParams
+from atomesh.protocol.structured_outputs import StructuredOutputsParams
 
 _COPIED = (
     "temperature",
@@ -74,7 +75,7 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
+    structured_outputs: StructuredOutputsParams | None = None
     # Refused beforehand where they ask for anything (frontend/validation.py).
     tools: object = None
     tool_choice: object = None

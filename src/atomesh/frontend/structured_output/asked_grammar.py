@@ -10,9 +10,9 @@ from atomesh.errors import InvalidRequestError
 from atomesh.frontend.structured_output.fields import (
     JsonSchemaFormat,
     ResponseFormat,
-    StructuredOutputs,
 )
 from atomesh.protocol.grammar import GrammarSpec
+from atomesh.protocol.structured_outputs import StructuredOutputsParams
 
 MAX_CHOICES = 4096
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")
@@ -26,7 +26,7 @@ class AsksForGrammar(Protocol):
     def response_format(self) -> ResponseFormat | None: ...
 
     @property
-    def structured_outputs(self) -> StructuredOutputs | None: ...
+    def structured_outputs(self) -> StructuredOutputsParams | None: ...
 
 
 def asked_grammar(fields: AsksForGrammar) -> tuple[GrammarSpec, str] | None:
@@ -80,7 +80,7 @@ def _schema_grammar(asked: JsonSchemaFormat | None, param: str) -> GrammarSpec:
     return json_grammar(asked.schema, f"{param}.schema")
 
 
-def outputs_grammar(asked: StructuredOutputs, param: str = "structured_outputs") -> GrammarSpec:
+def outputs_grammar(asked: StructuredOutputsParams, param: str = "structured_outputs") -> GrammarSpec:
     """Raises InvalidRequestError unless exactly one kind is asked for."""
     told = [name for name in _KINDS if getattr(asked, name) not in (None, False)]
     if len(told) != 1:

@@ -1,4 +1,4 @@
-"""The fields that say what an answer must be: OpenAI's `response_format`, and vLLM's `structured_outputs`."""
+"""OpenAI's way to say what an answer must be; vLLM's is `StructuredOutputsParams`."""
 
 from typing import Any
 
@@ -17,16 +17,3 @@ class JsonSchemaFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     json_schema: JsonSchemaFormat | None = None
-
-
-class StructuredOutputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Exactly one of the first five; `json` is a schema, or its text. No answer has idle white space, and no
-    other way is ever tried, so that the last two ask for nothing."""
-
-    json: dict[str, Any] | str | None = None
-    regex: str | None = None
-    choice: list[str] | None = None
-    grammar: str | None = None
-    json_object: bool | None = None
-    disable_any_whitespace: bool | None = None
-    disable_fallback: bool | None = None
