@@ -1,6 +1,7 @@
 """Calls as Python writes them, `f(a=1, b="x")`, with literals for values; JSON's words are understood too."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,8 @@ from atomesh.frontend.tool_calls.call_reader import CallReader, Reading
 from atomesh.frontend.tool_calls.dialect import Rules
 from atomesh.frontend.tool_calls.flat_schema import flat_properties
 from atomesh.frontend.tool_calls.python_literal import next_item, read_literal
+
+_KEYS = re.compile("[A-Za-z0-9_]{1,64}")
 
 
 class PythonForm:
@@ -40,7 +43,7 @@ class PythonForm:
 
     def spell(self, name: str, schema: Mapping[str, Any], lark: Rules) -> str:
         """Needed parameters first, so that a comma stands between any two; values as in JSON."""
-        described = sorted(flat_properties(name, schema), key=lambda each: not each[2])
+        described = sorted(flat_properties(name, schema, _KEYS), key=lambda each: not each[2])
         parts: list[str] = []
         has_needed = any(is_needed for _, _, is_needed in described)
         optional: list[str] = []

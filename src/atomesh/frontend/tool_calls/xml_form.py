@@ -1,16 +1,19 @@
 """Calls with an element for each parameter, as Qwen3-Coder writes them; the schema says what is text."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from atomesh.frontend.tool_calls.call_reader import CallReader, NoCallError, Reading
 from atomesh.frontend.tool_calls.dialect import Rules
-from atomesh.frontend.tool_calls.flat_schema import flat_properties
+from atomesh.frontend.tool_calls.flat_schema import DESCRIPTIVE, cannot_be_held, flat_properties
 from atomesh.frontend.tool_calls.value_types import is_text, to_json
 
 _END = "</parameter>"
 _VALUE_ENDS = ("\n" + _END, _END)
+_KEYS = re.compile("[A-Za-z0-9_.-]{1,64}")
+_OF_TEXT = DESCRIPTIVE | {"type", "enum", "const"}
 _KEY_END = frozenset(">\n")
 
 
@@ -47,9 +50,9 @@ class XmlForm:
 
     def spell(self, name: str, schema: Mapping[str, Any], lark: Rules) -> str:
         parts = [lark.text(f"<function={name}>\n")]
-        for key, inner, is_needed in flat_properties(name, schema):
+        for key, inner, is_needed in flat_properties(name, schema, _KEYS):
             begin = lark.text(f"<parameter={key}>\n")
-            value = _spell_value(inner, lark)
+            value = _spell_value(key, inner, lark)
             parts.append(f"{begin} {value}" if is_needed else f"({begin} {value})?")
         return " ".join((*parts, lark.text("</function>")))
 
@@ -71,9 +74,12 @@ def _escaped(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _spell_value(schema: Mapping[str, Any], lark: Rules) -> str:
+def _spell_value(key: str, schema: Mapping[str, Any], lark: Rules) -> str:
     if not is_text(schema):
         return f"{lark.json(schema)} {lark.text(chr(10) + _END + chr(10))}"
+    for word in schema:
+        if word not in _OF_TEXT:
+            raise cannot_be_held(f"texts as the parameter {key!r}", word)
     constants = [schema["const"]] if "const" in schema else schema.get("enum")
     if constants is not None:
         choices = " | ".join(lark.text(f"{text}\n{_END}\n") for text in constants)

@@ -99,9 +99,21 @@ def test_marks_that_are_special_tokens_are_these_tokens_and_no_text() -> None:
     assert "</tool_call>" in grammar
 
 
-@pytest.mark.parametrize("dialect", ["qwen3_coder", "pythonic"])
-def test_a_schema_that_a_form_cannot_be_held_to_is_refused_by_keyword(dialect: str) -> None:
-    use = ToolUse([], {"f": {**TYPED, "minProperties": 2}}, "required", True)
-    with pytest.raises(InvalidRequestError, match="'f' use 'minProperties'") as refused:
-        calls_grammar(load_dialect(dialect), use, {})
+FLAT: list[tuple[str, dict[str, Any], str]] = [
+    ("qwen3_coder", {**TYPED, "minProperties": 2}, "'f' use 'minProperties'"),
+    ("pythonic", {**TYPED, "minProperties": 2}, "'f' use 'minProperties'"),
+    ("qwen3_coder", {"properties": {"a>b": {}}}, "'a>b', which this model's form of calls has no way"),
+    ("pythonic", {"properties": {"a-b": {}}}, "'a-b', which this model's form of calls has no way"),
+    ("pythonic", {"required": ["a"]}, "requires the parameter 'a', which is none"),
+    ("qwen3_coder", {"properties": {"a": {"type": "string", "maxLength": 3}}}, "'a' use 'maxLength'"),
+    ("qwen3_coder", {"properties": {"a": {"anyOf": [{"type": "string"}]}}}, "'a' use 'anyOf'"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "schema", "words"), FLAT)
+def test_what_a_form_cannot_be_held_to_is_refused_by_name(
+    dialect: str, schema: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=words) as refused:
+        calls_grammar(load_dialect(dialect), ToolUse([], {"f": schema}, "required", True), {})
     assert refused.value.param == "tools"
