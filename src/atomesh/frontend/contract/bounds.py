@@ -1,6 +1,6 @@
 """What no type says of a request's fields, for the OpenAPI document: the very bounds that the code checks."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,8 @@ from atomesh.frontend.anthropic.messages_request import (
 )
 from atomesh.frontend.openai.chat_request import ROLES, ChatMessage, ChatRequest
 from atomesh.frontend.openai.completion_request import CompletionRequest
-from atomesh.frontend.openai.responses.request import ResponsesRequest
+from atomesh.frontend.openai.responses import request as responses_request
+from atomesh.frontend.openai.responses.request import PromptFields, ResponsesRequest
 from atomesh.frontend.openai.sampling_fields import SamplingFields
 from atomesh.frontend.openai.tokenize import TokenizeRequest
 from atomesh.protocol import sampling
@@ -87,6 +88,7 @@ FACTS: Mapping[type[msgspec.Struct], Facts] = {
         "stop_sequences": _SAMPLING["stop"],
     },
 }
+REFUSED: Mapping[type[msgspec.Struct], Collection[str]] = {PromptFields: responses_request.REFUSED}
 REQUIRED: Mapping[type[msgspec.Struct], tuple[str, ...]] = {CompletionRequest: ("prompt",)}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from atomesh.frontend.contract.bounds import REQUIRED, facts_of
+from atomesh.frontend.contract.bounds import REFUSED, REQUIRED, facts_of
 from atomesh.frontend.validation import refused_fields
 
 PLACE = "#/components/schemas/{name}"
@@ -40,7 +40,8 @@ def _complete(kind: type[msgspec.Struct], component: dict[str, Any]) -> None:
 def _hidden(kind: type[msgspec.Struct]) -> Collection[str]:
     """What is declared only to be refused where it asks for anything."""
     told = {field.name for field in msgspec.structs.fields(kind) if field.type is object}
-    return frozenset(refused_fields() & told)
+    refused = refused_fields().union(*(names for base, names in REFUSED.items() if issubclass(kind, base)))
+    return refused & told
 
 
 def _structs_in(kinds: Iterable[Any]) -> list[type[msgspec.Struct]]:

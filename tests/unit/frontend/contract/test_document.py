@@ -1,6 +1,5 @@
 """The OpenAPI document: every route is in it, with its request's type and the bounds that the code checks."""
 
-import asyncio
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -17,21 +16,13 @@ from atomesh.frontend.contract.operation import Operation
 from atomesh.frontend.contract.told_route import ToldRoute
 from atomesh.frontend.openai.chat_request import ChatRequest, parse_chat_sampling
 from atomesh.frontend.openai.completion_request import CompletionRequest, parse_completion_sampling
-from atomesh.mesh.gateway.app import GatewayOptions
 from atomesh.protocol.sampling_bounds import BOUNDS
-from atomesh.testing.gateway_server import gateway_server
+from atomesh.testing.gateway_document import gateway_document
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 
 
-@cache
-def document() -> Mapping[str, Any]:
-    async def ask() -> Any:
-        options = GatewayOptions(workers=(), secret=b"s" * 32, admin_token="admin", enable_faults=True)
-        async with gateway_server(options) as server:
-            return (await server.ask("GET", "/openapi.json")).body
-
-    return asyncio.run(ask())
+document = cache(gateway_document)
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -22,6 +22,15 @@ _INCLUDABLE = frozenset(
         "web_search_call.results",
     }
 )
+REFUSED = {  # by name, with what to do instead
+    "conversation": "carry the conversation by previous_response_id",
+    "prompt": "send instructions and input",
+    "context_management": "set truncation, or send fewer items",
+    "response_format": "ask with text.format",
+    "messages": "send them as input",
+    "max_tokens": "ask with max_output_tokens",
+    "max_completion_tokens": "ask with max_output_tokens",
+}
 _MAX_METADATA = 16
 _MAX_METADATA_KEY = 64
 _MAX_METADATA_VALUE = 512
@@ -159,15 +168,7 @@ class ResponsesRequest(PromptFields, frozen=True, kw_only=True):
 
 def check_prompt_fields(request: PromptFields) -> None:
     """What no type says of the prompt's fields. Raises InvalidRequestError."""
-    for name, remedy in (
-        ("conversation", "carry the conversation by previous_response_id"),
-        ("prompt", "send instructions and input"),
-        ("context_management", "set truncation, or send fewer items"),
-        ("response_format", "ask with text.format"),
-        ("messages", "send them as input"),
-        ("max_tokens", "ask with max_output_tokens"),
-        ("max_completion_tokens", "ask with max_output_tokens"),
-    ):
+    for name, remedy in REFUSED.items():
         if getattr(request, name) is not None:
             raise InvalidRequestError(f"{name} is not supported; {remedy}", param=name)
     _check_word(request.truncation, ("auto", "disabled"), "truncation")
