@@ -76,6 +76,7 @@ OPERATIONS: Operations = {
         "text",
         answer=TokenizerInfo,
         query={"model": str},
+        refusals=(400, *READING),
     ),
     ("GET", "/v1/models"): Operation("The models that there are", "models", answer=ModelList),
     ("GET", "/v1/models/{id}"): Operation("One model", "models", answer=ModelEntry),

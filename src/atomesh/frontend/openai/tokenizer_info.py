@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from atomesh.errors import InvalidRequestError
 from atomesh.frontend.context import Frontend
 from atomesh.frontend.http.json_text import encode_json
 from atomesh.frontend.served_model import ServedModel
@@ -18,6 +19,11 @@ def tokenizer_info_route(frontend: Frontend) -> Route:
     async def show(request: Request) -> Response:
         """Of the model that the query names, else of the first."""
         model = frontend.seen_from(request.scope).find_model(request.query_params.get("model"))
+        if model.is_relayed:
+            raise InvalidRequestError(
+                f"the tokens of {model.name} are its own server's; ask it, or name another model",
+                param="model",
+            )
         return Response(encode_json(_describe(model)), media_type="application/json")
 
     return Route("/tokenizer_info", show)

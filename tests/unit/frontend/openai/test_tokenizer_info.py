@@ -24,11 +24,12 @@ DESCRIPTION = ModelDescription(
     num_blocks=64,
 )
 ONE = ServedModel("one", ByteTokenizer(), PlainChatTemplate(), ScriptedService(DESCRIPTION), 1, ("first",))
+RELAYED = replace(ONE, name="relayed", aliases=(), is_relayed=True)
 OTHER = replace(ONE, name="other", aliases=(), chat_template=None)
 
 
 def ask(query: str = "") -> tuple[int, dict[str, object]]:
-    client = TestClient(create_app(lambda: [ONE, OTHER]))
+    client = TestClient(create_app(lambda: [ONE, OTHER, RELAYED]))
     response = client.get(f"/tokenizer_info{query}")
     return response.status_code, json.loads(response.content)
 
@@ -60,3 +61,11 @@ def test_an_unknown_one_is_not_found() -> None:
     error = told["error"]
     assert isinstance(error, dict)
     assert (status, error["type"]) == (404, "model_not_found")
+
+
+def test_another_servers_tokens_are_not_told() -> None:
+    status, told = ask("?model=relayed")
+    error = told["error"]
+    assert isinstance(error, dict)
+    assert (status, error["param"]) == (400, "model")
+    assert "the tokens of relayed are its own server's" in error["message"]
