@@ -35,8 +35,8 @@ def check_continues(sampling: SamplingSpec, num_tokens: int) -> None:
     """Raises EngineError where an engine would have to go on within an answer that is bound."""
     if sampling.grammar is not None and num_tokens > 0:
         raise EngineError(
-            "the engine that was answering was lost, and another cannot go on within an answer that a grammar "
-            "binds; ask again"
+            "the engine that was answering was lost, and another cannot go on within an answer that a "
+            "grammar binds; ask again"
         )
 
 
@@ -44,8 +44,8 @@ def _readable(grammar: GrammarSpec) -> tuple[str, Any]:
     """The kind, and a schema as an object or an expression as its text."""
     if grammar.begins_after:
         raise InvalidRequestError(
-            "an answer that is bound only after its reasoning is not taken by this model's engine; ask without "
-            "reasoning, or without the grammar",
+            "an answer that is bound only after its reasoning is not taken by this model's engine; ask "
+            "without reasoning, or without the grammar",
             param="structured_outputs",
         )
     match grammar.kind:
@@ -54,7 +54,7 @@ def _readable(grammar: GrammarSpec) -> tuple[str, Any]:
         case "regex":
             return grammar.kind, grammar.source
     raise InvalidRequestError(
-        "a grammar in Lark, and tool calls that must be made, are not taken by this model's engine; ask with a "
-        "JSON schema, a regular expression or a choice",
+        "a grammar in Lark, and tool calls that must be made, are not taken by this model's engine; ask "
+        "with a JSON schema, a regular expression or a choice",
         param="structured_outputs",
     )
