@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atomesh.testing.hostile_grammars import chat_with, hostile_outputs, hostile_tools
-from atomesh.testing.hostile_requests import AMBIGUOUS, BROKEN_JSON, CHAT, HELLO, TEXT, too_many
+from atomesh.testing.hostile_requests import AMBIGUOUS, BROKEN_JSON, CHAT, HELLO, TEXT, nested, too_many
 from atomesh.testing.pd_bench import PDBench
 from atomesh.testing.process_memory import resident_bytes
 from atomesh.testing.raw_http import RawResponse, connect, parse_response, request_bytes, send
@@ -40,7 +40,9 @@ def fault_of(bench: PDBench, path: str, body: Any, *, may_be_served: bool = Fals
 def fault_of_refusal(response: RawResponse) -> str:
     if not 400 <= response.status < 500:
         return f"status {response.status}: {response.body[:200]!r}"
-    message = response.error["message"]
+    body = response.json()
+    is_anthropic = body.get("type") == "error"
+    message = (body["error"] if is_anthropic else response.error)["message"]
     return "" if 0 < len(message) <= 1000 else f"a message of {len(message)} characters"
 
 
@@ -105,6 +107,10 @@ def test_what_is_no_request(bench: PDBench) -> None:
 
 def test_too_many(bench: PDBench) -> None:
     check(bench, too_many())
+
+
+def test_what_is_nested(bench: PDBench) -> None:
+    check(bench, nested(), may_be_served=True)
 
 
 def test_texts_that_are_none(bench: PDBench) -> None:
@@ -215,7 +221,7 @@ def test_a_bomb_of_headers(bench: PDBench, headers: bytes) -> None:
 def test_a_second_round_takes_no_more_memory(bench: PDBench) -> None:
     sizes = []
     for _ in range(2):
-        for asked in (broken, too_many, lone_surrogates, grammars, tools):
+        for asked in (broken, too_many, nested, lone_surrogates, grammars, tools):
             for _name, path, body in asked():
                 assert send(bench.served.url, "POST", path, body).status < 500
         sizes.append(resident_bytes(bench.served.process.pid))

@@ -4,9 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 CHAT = "/v1/chat/completions"
+MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
 TEXT = "/v1/completions"
 MANY = 1_000_000
 DEEP = 1_000_000
+DEPTHS = (100, 400, 900, 3_000)  # some of which a decoder takes, and what comes after it may not
 HELLO: tuple[Mapping[str, Any], ...] = ({"role": "user", "content": "hello"},)
 _HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n"
 _SMUGGLED = b"GET /workers HTTP/1.1\r\nhost: test\r\n\r\n"
@@ -100,3 +103,65 @@ def too_many() -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "of a model's characters", CHAT, {"messages": HELLO, "model": "m" * MANY}
     yield "choices", TEXT, {"prompt": "a", "n": 10**9}
     yield "fields", TEXT, {"prompt": "", **{f"f{number}": 1 for number in range(MANY // 4)}}
+    yield "blocks of a message", MESSAGES, _message([{"type": "text", "text": "a"}] * (MANY // 4))
+    yield "stop sequences", MESSAGES, {**_message("a"), "stop_sequences": ["a"] * MANY}
+    yield "items", RESPONSES, {"input": [{"role": "user", "content": ""}] * (MANY // 4)}
+    yield "kinds to include", RESPONSES, {"input": "a", "include": ["a"] * MANY}
+    yield "keys of metadata", RESPONSES, {"input": "a", "metadata": {f"k{n}": "v" for n in range(MANY // 4)}}
+
+
+def nested() -> Iterator[tuple[str, str, bytes]]:
+    """JSON within JSON, wherever a request may have some."""
+    for depth in DEPTHS:
+        deep = b'{"a":' * depth + b"1" + b"}" * depth
+        lists = b"[" * depth + b"]" * depth
+        blocks = b'{"type":"tool_result","tool_use_id":"t","content":[' * depth + b"]}" * depth
+        hello = b'"messages":[{"role":"user","content":"hello"}],"max_tokens":2'
+        function = b'{"type":"function","function":{"name":"f","parameters":%b}}' % deep
+        call = b'{"id":"c","type":"function","function":{"name":"f","arguments":%b}}'
+        text = b'"%b"' % deep.replace(b'"', b'\\"')
+        for name, path, body in (
+            ("a tool's parameters", CHAT, b'{%b,"tools":[%b]}' % (hello, function)),
+            (
+                "variables of the template",
+                CHAT,
+                b'{%b,"chat_template_kwargs":{"enable_thinking":%b}}' % (hello, deep),
+            ),
+            (
+                "a call's arguments",
+                CHAT,
+                b'{"messages":[{"role":"assistant","tool_calls":[%b]}]}' % (call % text),
+            ),
+            (
+                "a call's arguments, no text",
+                CHAT,
+                b'{"messages":[{"role":"assistant","tool_calls":[%b]}]}' % (call % deep),
+            ),
+            ("a schema", CHAT, b'{%b,"structured_outputs":{"json":%b}}' % (hello, deep)),
+            ("a schema as text", CHAT, b'{%b,"structured_outputs":{"json":%b}}' % (hello, text)),
+            ("metadata", CHAT, b'{%b,"metadata":%b}' % (hello, lists)),
+            ("an unknown field", TEXT, b'{"prompt":"a","max_tokens":1,"x":%b}' % lists),
+            ("blocks", MESSAGES, b'{"max_tokens":2,"messages":[{"role":"user","content":[%b]}]}' % blocks),
+            ("a tool's schema", MESSAGES, b'{%b,"tools":[{"name":"f","input_schema":%b}]}' % (hello, deep)),
+            (
+                "a call's input",
+                MESSAGES,
+                b'{"max_tokens":2,"messages":[{"role":"assistant","content":'
+                b'[{"type":"tool_use","id":"t","name":"f","input":%b}]}]}' % deep,
+            ),
+            (
+                "a format",
+                RESPONSES,
+                b'{"input":"a","text":{"format":{"type":"json_schema","name":"x","schema":%b}}}' % deep,
+            ),
+            (
+                "a function",
+                RESPONSES,
+                b'{"input":"a","tools":[{"type":"function","name":"f","parameters":%b}]}' % deep,
+            ),
+        ):
+            yield f"{name}, {depth} deep", path, body
+
+
+def _message(content: object) -> dict[str, Any]:
+    return {"max_tokens": 2, "messages": [{"role": "user", "content": content}]}
