@@ -18,6 +18,7 @@ Fields = Mapping[str, msgspec.Raw]
 T = TypeVar("T")
 
 WORD_BYTES = 4  # of text, which is taken for a token
+MAX_WORDS = 2**19  # longer than any prompt that is served; what comes after them is not told apart
 PROMPT_FIELDS = (
     "instructions",
     "system",
@@ -73,7 +74,8 @@ def stand_in(fields: Fields, headers: Headers) -> GenerationRequest:
 
 
 def words_of(text: bytes) -> list[int]:
-    """Its words of four bytes as numbers, the last one filled up."""
+    """Its words of four bytes as numbers, the last one filled up; MAX_WORDS at most."""
+    text = text[: MAX_WORDS * WORD_BYTES]
     padded = text + bytes(-len(text) % WORD_BYTES)
     return list(memoryview(padded).cast("I"))
 

@@ -3,7 +3,7 @@
 import msgspec
 from starlette.datastructures import Headers
 
-from atomesh.mesh.gateway.text_request import for_server, parse_fields, stand_in, words_of
+from atomesh.mesh.gateway.text_request import MAX_WORDS, for_server, parse_fields, stand_in, words_of
 
 
 def stood_in(**fields: object) -> list[int]:
@@ -18,6 +18,11 @@ def test_four_bytes_are_a_token_and_the_same_ones_the_same_token() -> None:
     one, other = stood_in(prompt="begin " * 20 + "a"), stood_in(prompt="begin " * 20 + "b")
     assert one[:30] == other[:30]
     assert one != other
+
+
+def test_of_a_text_beyond_all_contexts_only_the_beginning_is_read() -> None:
+    """A body of 16 MiB would be four million numbers."""
+    assert len(words_of(b"abcd" * MAX_WORDS)) == len(words_of(b"abcd" * (MAX_WORDS + 1))) == MAX_WORDS
 
 
 def test_a_picture_is_no_text() -> None:
