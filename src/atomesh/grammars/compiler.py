@@ -7,6 +7,7 @@ from functools import cached_property
 from llguidance import LLMatcher, LLTokenizer
 
 from atomesh.errors import InvalidRequestError
+from atomesh.grammars.json_schema.faults import name_keyword
 from atomesh.grammars.limits import MAX_SOURCE_BYTES, parser_limits
 from atomesh.grammars.source import grammar_text
 from atomesh.grammars.vocabulary import Vocabulary
@@ -34,11 +35,16 @@ class GrammarCompiler:
         check_size(spec)
         try:
             text = grammar_text(spec)
+        except InvalidRequestError:
+            raise
         except ValueError as error:
             raise InvalidRequestError(f"it is not valid: {_short(str(error))}") from None
         matcher = LLMatcher(self._tokenizer, text, log_level=0, limits=parser_limits())
         if matcher.is_error():
-            raise InvalidRequestError(explain_fault(matcher.get_error()))
+            found = matcher.get_error()
+            raise InvalidRequestError(
+                explain_fault(name_keyword(found) if spec.kind == "json_schema" else found)
+            )
         probe = matcher.deep_copy()
         probe.compute_bitmask()
         if probe.is_error():
