@@ -215,6 +215,8 @@ class EngineLoop:
 
     def _submit(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None) -> None:
         try:
+            if self._is_draining and not _continues_here(leg):
+                raise ServiceUnavailableError("the worker is shutting down; try again in a moment")
             self._take_in(outlet, request, leg)
         except Exception as error:  # noqa: BLE001  one bad request must not end the others
             self._turn_away(outlet, request, error)
@@ -232,16 +234,16 @@ class EngineLoop:
             return
 
         def go_on(prepared: Prepared) -> None:
-            if isinstance(prepared, Exception):
-                self._turn_away(outlet, request, prepared)
-            else:
-                self._submit(outlet, prepared, leg)
+            try:
+                if isinstance(prepared, Exception):
+                    raise prepared
+                self._add(outlet, prepared, leg)
+            except Exception as error:  # noqa: BLE001  as in _submit
+                self._turn_away(outlet, request, error)
 
         self._grammars.enter(outlet, request, go_on)
 
     def _add(self, outlet: Outlet, request: GenerationRequest, leg: Leg | None) -> None:
-        if self._is_draining and not _continues_here(leg):
-            raise ServiceUnavailableError("the worker is shutting down; try again in a moment")
         engine_id = self._live.next_engine_id(outlet, request.request_id)
         self._engine.add(msgspec.structs.replace(request, request_id=engine_id), leg)
         self._live.admit(engine_id, outlet, request, leg)

@@ -77,8 +77,8 @@ class WaitingRoom:
 
     def _arrive(self, key: tuple[object, str], waiting: _Waiting, result: Prepared) -> None:
         if self._waiting.get(key) is waiting:
-            self.leave(*key)
             waiting.then(result)
+            self.leave(*key)  # only now: whoever counts requests finds it here or there
 
 
 def _result(done: "Future[GenerationRequest]") -> Prepared:
