@@ -17,9 +17,15 @@ from atomesh.frontend.http.request_body import read_body
 from atomesh.frontend.openai.call import Call, Plan
 from atomesh.frontend.openai.chat_plan import encode_request, plan_chat
 from atomesh.frontend.openai.endpoint import Endpoint, RequestDecoder
+from atomesh.frontend.text.text_pool import work_of
 from atomesh.frontend.validation import refuse_internal_headers
 
 _OWN_FIELDS = frozenset({"tools", "tool_choice"})  # of other types than OpenAI's
+
+
+def count_parts(request: PromptRequest) -> int:
+    """As work for the pool of texts."""
+    return work_of(request.messages) + sum(work_of(message.content) for message in request.messages)
 
 
 class Messages(Endpoint[MessagesRequest]):
@@ -31,7 +37,8 @@ class Messages(Endpoint[MessagesRequest]):
 
     async def _plan(self, call: Call, request: MessagesRequest) -> Plan:
         reasons = call.find_model(request.model).reasoning_dialect is not None
-        asked = to_chat_request(request, reasons=reasons)
+        parts = count_parts(request)
+        asked = await self._frontend.texts.run(parts, lambda: to_chat_request(request, reasons=reasons))
         with in_own_words():
             chat = await plan_chat(self._frontend, call, asked, "msg_")
         head = MessageHead(chat.factory.answer_id, chat.model.name)
@@ -63,7 +70,9 @@ class CountTokens:
                 f"the tokens of {model.name!r} are another server's to count; ask for a model of this one",
                 param="model",
             )
-        prompt = to_prompt(request, reasons=model.reasoning_dialect is not None)
+        reasons = model.reasoning_dialect is not None
+        parts = count_parts(request)
+        prompt = await self._frontend.texts.run(parts, lambda: to_prompt(request, reasons=reasons))
         with in_own_words():
             token_ids = await encode_request(self._frontend, model, prompt)
         answer = encode_json({"input_tokens": len(token_ids)})

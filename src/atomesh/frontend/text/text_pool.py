@@ -19,6 +19,11 @@ def sum_sizes(texts: Iterable[Sized]) -> int:
     return sum(max(len(text), _LEAST_WORK) for text in texts)
 
 
+def work_of(parts: object) -> int:
+    """What so many parts of a conversation come to for TextPool.run; a text alone is one part."""
+    return len(parts) * _LEAST_WORK if isinstance(parts, list | tuple) else _LEAST_WORK
+
+
 class TextPool:
     """Works on `threads` texts at once; those that wait or are worked on have at most `max_characters`."""
 

@@ -26,6 +26,7 @@ from atomesh.frontend.openai.responses.request import (
     check_request,
 )
 from atomesh.frontend.openai.responses.translation import in_words_of_responses, to_chat
+from atomesh.frontend.text.text_pool import work_of
 from atomesh.frontend.validation import refuse_internal_headers
 from atomesh.observability.request_record import RequestRecord
 
@@ -139,6 +140,8 @@ class InputTokens:
                 param="model",
             )
         before = await self._kept.recall(scope.get(OWNER, ""), request)
-        _, messages = read_input(request, before)
+        texts = self._frontend.texts
+        _, messages = await texts.run(work_of(request.input), lambda: read_input(request, before))
         with in_words_of_responses():
-            return len(await encode_request(self._frontend, model, to_chat(request, messages)))
+            chat = await texts.run(work_of(messages), lambda: to_chat(request, messages))
+            return len(await encode_request(self._frontend, model, chat))

@@ -27,6 +27,7 @@ from atomesh.frontend.openai.responses.request import (
 from atomesh.frontend.openai.responses.response_body import ResponseHead, repeated_fields
 from atomesh.frontend.openai.responses.stored_response import StoredResponse
 from atomesh.frontend.openai.responses.translation import in_words_of_responses, to_chat
+from atomesh.frontend.text.text_pool import work_of
 
 _ROOM_FOR_ANSWER = 1024  # tokens, where a truncated conversation's request does not say
 
@@ -53,7 +54,8 @@ async def plan_response(
     frontend: Frontend, call: Call, request: ResponsesRequest, before: Remembered
 ) -> PlannedResponse:
     """Everything that can refuse the request, before anything runs. Raises AtomeshError."""
-    items, messages = read_input(request, before)
+    parts = work_of(request.input)
+    items, messages = await frontend.texts.run(parts, lambda: read_input(request, before))
     with in_words_of_responses():
         chat = await _plan_chat(frontend, call, request, messages)
     head = ResponseHead(chat.factory.answer_id, int(time()), chat.model.name)
@@ -85,7 +87,8 @@ async def _plan_chat(
     frontend: Frontend, call: Call, request: ResponsesRequest, messages: Sequence[Message]
 ) -> ChatPlan:
     try:
-        return await plan_chat(frontend, call, to_chat(request, messages), "resp_")
+        chat = await frontend.texts.run(work_of(messages), lambda: to_chat(request, messages))
+        return await plan_chat(frontend, call, chat, "resp_")
     except ContextLengthError:
         if request.truncation != "auto":
             raise
