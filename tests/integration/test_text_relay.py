@@ -203,6 +203,22 @@ def test_a_deadline_holds_for_others_too() -> None:
     before(test, Script([HOLD]))
 
 
+def test_what_an_answer_must_be_goes_there_as_it_came() -> None:
+    asked = {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}},
+        "structured_outputs": {"structural_tag": "theirs"},
+        "guided_json": {"type": "object"},
+    }
+
+    async def test(gateway: GatewayServer, server: FakeOpenAIServer) -> None:
+        reply = await gateway.ask("POST", "/v1/chat/completions", {**CHAT, **asked})
+
+        assert reply.status == 200
+        assert server.bodies[0].items() >= asked.items()
+
+    before(test, WHOLE)
+
+
 def test_what_is_the_meshs_own_is_refused() -> None:
     async def test(gateway: GatewayServer, server: FakeOpenAIServer) -> None:
         field = await gateway.ask("POST", "/v1/completions", {"prompt": "x", "kv_transfer_params": {"a": 1}})
