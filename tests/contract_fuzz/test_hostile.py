@@ -13,7 +13,7 @@ import pytest
 from atomesh.testing.hostile_grammars import chat_with, hostile_outputs, hostile_tools
 from atomesh.testing.hostile_requests import AMBIGUOUS, BROKEN_JSON, CHAT, HELLO, TEXT, nested, too_many
 from atomesh.testing.pd_bench import PDBench
-from atomesh.testing.process_memory import resident_bytes
+from atomesh.testing.process_memory import lasting_bytes, resident_bytes
 from atomesh.testing.raw_http import RawResponse, connect, parse_response, request_bytes, send
 
 SOON_S = 10.0  # on a busy machine; a second when it is idle
@@ -61,7 +61,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def gateway_bytes(bench: PDBench) -> int:
-    return sum(resident_bytes(bench.gateway_pid()).values())
+    return resident_bytes(bench.gateway_pid())
 
 
 def broken() -> Iterator[Asked]:
@@ -224,8 +224,7 @@ def test_a_second_round_takes_no_more_memory(bench: PDBench) -> None:
         for asked in (broken, too_many, nested, lone_surrogates, grammars, tools):
             for _name, path, body in asked():
                 assert send(bench.served.url, "POST", path, body).status < 500
-        sizes.append(resident_bytes(bench.served.process.pid))
+        sizes.append(lasting_bytes(bench))
     first, second = sizes
-    assert first.keys() == second.keys()
-    grown = {pid: second[pid] - size for pid, size in first.items()}
+    grown = {name: second[name] - size for name, size in first.items()}
     assert all(size < MAX_GROWTH for size in grown.values()), grown

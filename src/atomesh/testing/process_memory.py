@@ -1,17 +1,17 @@
-"""How much memory a process and its children hold, as Linux counts it."""
+"""How much memory the processes of a server hold, as Linux counts it."""
 
 from pathlib import Path
 
-from atomesh.testing.served_process import children_of
+from atomesh.testing.pd_bench import PDBench
 
 
-def resident_bytes(pid: int) -> dict[int, int]:
-    """By process: `pid` and all below it."""
-    return {one: _resident(one) for one in (pid, *children_of(pid))}
+def resident_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return int(fields["VmRSS"].split()[0]) * 1024
 
 
-def _resident(pid: int) -> int:
-    fields = dict(
-        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
-    )
-    return int(fields.get("VmRSS", "0 kB").split()[0]) * 1024
+def lasting_bytes(bench: PDBench) -> dict[str, int]:
+    """Of those that last: the gateway, and the workers by their ids. Helpers come and go."""
+    workers = {worker["id"]: resident_bytes(worker["pid"]) for worker in bench.workers()}
+    return {"gateway": resident_bytes(bench.gateway_pid()), **workers}
