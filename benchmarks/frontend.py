@@ -112,7 +112,7 @@ class ReadyTokens:
         last, untold = request.sampling.max_tokens - 1, list[TokenDelta]()
         for place in range(last + 1):
             deltas = [self._delta(request, place, "length" if place == last else None)]
-            if 0 < place < last and carry is not None and carry(deltas) is Carried.YES:
+            if 0 < place < last and carry is not None and carry.take(deltas) is Carried.YES:
                 untold += deltas
             else:
                 yield untold + deltas

@@ -36,9 +36,15 @@ def scripted(scripted_server: ScriptedWire) -> Iterator[ScriptedWire]:
     service.requests.clear()
     service.aborted.clear()
     yield scripted_server
-    service.unavailable = None
+    service.unavailable, service.goes_ahead = None, False
     scripted_server.models[:] = models
     assert service.running == set()
+
+
+@pytest.fixture(params=[False, True], ids=["in-turn", "ahead"])
+def both_ways(request: pytest.FixtureRequest, scripted: ScriptedWire) -> None:
+    """The scripted server's tokens come to its streams one by one, then as a mesh brings them."""
+    scripted.service.goes_ahead = request.param
 
 
 SERVERS = {"scripted": "scripted", "real-unified": "default_server", "real-pair": "default_pair"}

@@ -12,6 +12,7 @@ from atomesh.testing.raw_http import RawResponse, connect, parse_response, reque
 from atomesh.testing.scripted_service import Script
 from atomesh.testing.wire import ScriptedWire
 
+pytestmark = pytest.mark.usefixtures("both_ways")
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello"}]
 DONE = b"data: [DONE]\n\n"

@@ -16,7 +16,7 @@ from atomesh.errors import AtomeshError, EngineError
 from atomesh.frontend.structured_output.answer_end import ends_with_stop_token
 from atomesh.frontend.text.text_stream import TextStream
 from atomesh.frontend.text.tokenizer import Tokenizer
-from atomesh.frontend.token_service import Carried, TokenService
+from atomesh.frontend.token_service import Carried, Carry, TokenService
 from atomesh.protocol.generation import (
     GenerationRequest,
     ServingPath,
@@ -94,6 +94,7 @@ class Generation:
         self._service = service
         self._open = request.n
         self._num_carried = 0  # deltas that the client has and `steps` has not seen
+        self._fault: Exception | None = None  # of what was to take them there
         self._choices = [
             _OpenChoice(
                 TextStream(
@@ -113,9 +114,11 @@ class Generation:
 
         Those that `delivery` has taken do not come here. Raises the AtomeshError that ended the request.
         """
-        carry = None if delivery is None else partial(self._carry, delivery)
+        carry = None if delivery is None else Carry(partial(self._carry, delivery), _ignore)
         async with aclosing(self._service.generate(self.request, carry)) as steps:
             async for deltas in steps:
+                if self._fault is not None:
+                    raise self._fault
                 news = self._without_carried(deltas)
                 for delta in news:
                     self._note_start(delta)
@@ -127,14 +130,20 @@ class Generation:
         raise EngineError("the engine ended the request before its answer was complete; try again")
 
     def _carry(self, delivery: Delivery, deltas: Sequence[TokenDelta]) -> Carried:
-        if not delivery.is_free or not all(map(self._is_for_open_choice, deltas)):
+        choices = self._choices
+        if not delivery.is_free:
             return Carried.NO
+        for delta in deltas:
+            if not (0 <= delta.choice < len(choices) and choices[delta.choice].is_open):
+                return Carried.NO
         self._num_carried += len(deltas)
-        delivery.deliver(StepPieces(self._prompt, [self._piece(delta) for delta in deltas]))
+        try:  # several may be of one choice, which a stop string ends
+            pieces = [self._piece(delta) for delta in deltas if choices[delta.choice].is_open]
+            delivery.deliver(StepPieces(self._prompt, pieces))
+        except Exception as error:  # noqa: BLE001  it ends this request, and not the worker's connection
+            self._fault = error
+            return Carried.LAST
         return Carried.YES if self._open else Carried.LAST
-
-    def _is_for_open_choice(self, delta: TokenDelta) -> bool:
-        return 0 <= delta.choice < len(self._choices) and self._choices[delta.choice].is_open
 
     def _without_carried(self, deltas: list[TokenDelta]) -> list[TokenDelta]:
         if not self._num_carried:
@@ -230,6 +239,10 @@ def _raise_first_failure(readers: Sequence[asyncio.Future[None]]) -> None:
     for reader in readers:
         if reader.done() and not reader.cancelled() and (error := reader.exception()) is not None:
             raise error
+
+
+def _ignore(_deltas: Sequence[TokenDelta]) -> None:
+    """Each piece was counted when it was made."""
 
 
 def _to_error(error: WireError | None) -> AtomeshError:

@@ -1,6 +1,7 @@
 """The frontend's one narrow door to whatever generates tokens: an engine in this process, or a mesh."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
@@ -16,7 +17,25 @@ class Carried(Enum):
     LAST = auto()  # and the client wants no more
 
 
-Carry = Callable[[Sequence[TokenDelta]], Carried]
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Takes steps to the client at once. Neither call raises anything.
+
+    `take` is given a step's deltas. `untold` hears of those that were taken and will not come out of the
+    generator, because it ends while it is waited for.
+    """
+
+    take: Callable[[Sequence[TokenDelta]], Carried]
+    untold: Callable[[Sequence[TokenDelta]], None]
+
+    def heard_by(self, listener: Callable[[Sequence[TokenDelta]], None]) -> "Carry":
+        """The same; `listener` hears of what is untold as well."""
+
+        def untold(deltas: Sequence[TokenDelta]) -> None:
+            listener(deltas)
+            self.untold(deltas)
+
+        return Carry(self.take, untold)
 
 
 class TokenService(Protocol):
@@ -29,9 +48,10 @@ class TokenService(Protocol):
     ) -> AsyncGenerator[list[TokenDelta], None]:
         """The request's deltas, one list a step, until each of its choices has a finish reason.
 
-        `carry` may be called with a step's deltas the moment they arrive, while the generator is waited for
-        and nothing else has happened but tokens. Those that it has carried come out of the generator as well,
-        in order, those of several steps in one list, so that all who count them may do so a little later.
+        `carry` may take a step's deltas the moment they arrive, while the generator is waited for and nothing
+        else has happened but tokens. Those that it has taken come out of the generator as well, in order,
+        those of several steps in one list, so that all who count them may do so a little later; at the latest
+        they are untold.
 
         Closing the generator early (`aclose`) aborts the request and frees its blocks. A failure is raised as
         an AtomeshError, before the first delta or after it; nothing follows it.

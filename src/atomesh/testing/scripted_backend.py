@@ -22,6 +22,7 @@ class ScriptedBackend:
     def __init__(self) -> None:
         self.streams: list[RequestStream] = []
         self.requests: list[GenerationRequest] = []
+        self.legs: list[Leg | None] = []
         self.left: list[bool] = []
         self.called_off: list[str] = []
 
@@ -32,6 +33,7 @@ class ScriptedBackend:
         choices = len(leg.outputs) if isinstance(leg, DecodeLeg) else request.n
         is_prefill = isinstance(leg, PrefillLeg)
         self.requests.append(request)
+        self.legs.append(leg)
         self.streams.append(RequestStream(choices, self.left.append, is_first_token_all=is_prefill))
         return self.streams[-1]
 
@@ -50,7 +52,7 @@ class ScriptedMesh:
         self.backends = {name: ScriptedBackend() for name in roles}
         secret = b"s" * 32
         self.office = TicketOffice(secret, "gateway-life")
-        shared = Shared(secret, self.office)
+        self.shared = shared = Shared(secret, self.office)
         for name, role in roles.items():
             self.registry.expect(name)
             self.registry.connected(name, worker_description(name, role), self.clock.now())

@@ -4,12 +4,14 @@ import asyncio
 import hashlib
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from atomesh.errors import AtomeshError, ContextLengthError
 from atomesh.frontend.token_service import Carry
 from atomesh.protocol.generation import GenerationRequest, Timings, TokenDelta, TokenLogprobs
 from atomesh.protocol.worker import LoadReport, ModelDescription
+from atomesh.testing.going_ahead import going_ahead
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz "
 
@@ -33,11 +35,15 @@ class Script:
 
 @dataclass(slots=True)
 class ScriptedService:
-    """`script` gives the script of a request; `running` and `aborted` hold request ids."""
+    """`script` gives the script of a request; `running` and `aborted` hold request ids.
+
+    With `goes_ahead` mere tokens go to the client as those of a mesh do.
+    """
 
     description: ModelDescription
     script: Callable[[GenerationRequest], Script] = field(default=lambda _request: Script())
     unavailable: AtomeshError | None = None
+    goes_ahead: bool = False
     load_report: LoadReport = field(default_factory=LoadReport)
     requests: list[GenerationRequest] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
@@ -67,9 +73,13 @@ class ScriptedService:
         self.running.add(request.request_id)
         self._tell()
         is_complete = False
+        steps = self._steps(request, self.script(request))
+        if self.goes_ahead:
+            steps = going_ahead(steps, request.n, carry)
         try:
-            async for deltas in self._steps(request, self.script(request)):
-                yield deltas
+            async with aclosing(steps):
+                async for deltas in steps:
+                    yield deltas
             is_complete = True
         except AtomeshError:
             is_complete = True

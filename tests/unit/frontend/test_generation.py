@@ -191,7 +191,7 @@ class Ahead:
         told: list[TokenDelta] = []
         for step in self._steps[1:-1]:
             assert carry is not None
-            self.carried.append(carry(step))
+            self.carried.append(carry.take(step))
             told += step
             if self.carried[-1] is not Carried.YES:
                 yield told
@@ -261,3 +261,29 @@ def test_what_comes_for_a_choice_that_is_over_or_never_was_is_not_delivered() ->
         with pytest.raises((EngineError, IndexError)):
             run_ahead(run, taken)
         assert (taken.steps, service.carried) == ([], [Carried.NO])
+
+
+def test_a_stop_string_ends_a_choice_amid_what_one_step_brings_for_it() -> None:
+    step = [delta(b"XY"), delta(b"Z"), delta(b"more", choice=1)]
+    last = delta(b"c", choice=1, finish_reason="length")
+    service, taken = Ahead([delta(b"a"), delta(b"b", choice=1)], step, [last]), Taken()
+    run = generation(service, n=2, options=TextOptions(stop=("XY",)))
+    assert [piece.text for piece in run_ahead(run, taken)] == ["a", "b", "c"]
+    assert [piece for took in taken.steps for piece in took.pieces] == [
+        ChoicePiece(0, "", [88, 89], [], False, "stop", "XY"),
+        ChoicePiece(1, "more", [*b"more"], [], False),
+    ]
+    assert (run.completion_tokens, run.finish_reasons) == (9, {0: "stop", 1: "length"})
+
+
+@pytest.mark.parametrize("fault", [LookupError("a bug"), EngineError("no such text")])
+def test_a_fault_of_the_delivery_ends_the_request_and_reaches_no_service(fault: Exception) -> None:
+    class Broken(Taken):
+        def deliver(self, step: StepPieces) -> None:
+            raise fault
+
+    service = Ahead([delta(b"a")], [delta(b"b")], [delta(b"c")], [delta(b"d", finish_reason="length")])
+    with pytest.raises(type(fault)) as caught:
+        run_ahead(generation(service), Broken())
+    assert caught.value is fault
+    assert service.carried == [Carried.LAST]

@@ -137,14 +137,13 @@ class Answering:
 
     async def _answer_whole(self) -> None:
         choices = [[WholeChoice() for _ in range(g.request.n)] for g in self._plan.generations]
-        collected = CollectedDelivery(choices, self._metering)
+        collected = CollectedDelivery(choices, self._timing, self._metering)
         async with (
             self._metering.until_end(),
             deadline(self._call),
             aclosing(self._steps(collected)) as steps,
         ):
             async for step in steps:
-                self._timing.saw_step()
                 collected.deliver(step)
         await self._send_json(encode_json(self._plan.renderer.whole(choices) | self._explanation()))
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from atomesh.frontend.generation import StepPieces
+from atomesh.frontend.http.server_timing import ServerTiming
 from atomesh.frontend.http.sse import EventStream
 from atomesh.frontend.metering import Metering
 from atomesh.frontend.openai.renderer import Renderer, WholeChoice
@@ -31,11 +32,15 @@ class CollectedDelivery:
 
     is_free = True
 
-    def __init__(self, choices: Sequence[Sequence[WholeChoice]], metering: Metering) -> None:
+    def __init__(
+        self, choices: Sequence[Sequence[WholeChoice]], timing: ServerTiming, metering: Metering
+    ) -> None:
         self._choices = choices
+        self._timing = timing
         self._metering = metering
 
     def deliver(self, step: StepPieces) -> None:
+        self._timing.saw_step()
         for piece in step.pieces:
             self._choices[step.prompt][piece.choice].add(piece)
         self._metering.wrote(step)

@@ -40,7 +40,6 @@ class RequestStream:
         self._error: AtomeshError | None = None
         self._arrival: asyncio.Future[None] | None = None  # what the reader waits for
         self._carry: Carry | None = None  # while it waits
-        self._readers_fault: Exception | None = None
         self._lost = asyncio.Event()
 
     @property
@@ -51,7 +50,7 @@ class RequestStream:
     def push(self, deltas: list[TokenDelta]) -> bool:
         """False when the leg has failed, and the worker shall abort it: its reader is too far behind, or it
         says what cannot be."""
-        if self._error is not None:
+        if self._error is not None or not deltas:
             return True
         if not all(map(_has_possible_tokens, deltas)):
             self.fail(EngineError("the engine named a token that no model has; try again"))
@@ -99,16 +98,11 @@ class RequestStream:
     async def next(self, carry: Carry | None = None) -> list[TokenDelta] | None:
         """The next step's deltas; None at the end. Raises AtomeshError when the leg has failed.
 
-        `carry` as TokenService has it: what it carried is told together with what comes next, and what it
-        raised is raised here.
+        `carry` as TokenService has it: what it took is told together with what comes next.
         """
         while not self._steps and not self._carried and not self.is_over:
-            self._carry = carry
-            await self._wait()
-        if self._readers_fault is not None:
-            raise self._readers_fault
-        told = [delta for step in self._carried for delta in step]
-        self._carried.clear()
+            await self._wait_carrying(carry)
+        told = self._take_carried()
         if self._steps:
             step, size = self._steps.popleft()
             self._unread_bytes -= size
@@ -129,18 +123,29 @@ class RequestStream:
 
     def _goes_ahead(self, deltas: list[TokenDelta]) -> bool:
         """Whether they have gone before their reader, who is only woken when enough have."""
-        if self._carry is None:
+        if self._carry is None or self._arrival is None or self._arrival.done():  # done: the reader has left
             return False
-        try:
-            carried = self._carry(deltas)
-        except Exception as error:  # noqa: BLE001  it shall end its reader's task, and not the connection
-            self._readers_fault, carried = error, Carried.LAST
+        carried = self._carry.take(deltas)
         if carried is Carried.NO:
             return False
         self._carried.append(deltas)
         if carried is Carried.LAST or len(self._carried) >= CARRIED_STEPS:
             self._wake()
         return True
+
+    def _take_carried(self) -> list[TokenDelta]:
+        told = [delta for step in self._carried for delta in step]
+        self._carried.clear()
+        return told
+
+    async def _wait_carrying(self, carry: Carry | None) -> None:
+        self._carry = carry
+        try:
+            await self._wait()
+        except asyncio.CancelledError:
+            if carry is not None and self._carried:
+                carry.untold(self._take_carried())
+            raise
 
     async def _wait(self) -> None:
         self._arrival = asyncio.get_running_loop().create_future()

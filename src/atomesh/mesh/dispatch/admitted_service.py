@@ -44,7 +44,7 @@ class AdmittedService:
     ) -> AsyncGenerator[list[TokenDelta], None]:
         async with (
             visiting(self._caller, request, self._gate, self._clock) as visit,
-            aclosing(self._inner.generate(visit.request, carry)) as steps,
+            aclosing(self._inner.generate(visit.request, carry and carry.heard_by(visit.owe))) as steps,
         ):
             async for deltas in steps:
                 yield visit.see(deltas)

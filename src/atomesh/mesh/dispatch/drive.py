@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from atomesh.frontend.token_service import Carry
@@ -56,7 +57,7 @@ class Drive:
         self._office = office
         self._counts = counts
         self._account = account
-        self._carry = carry
+        self._carry = carry and carry.heard_by(partial(decider.saw, account))
         self._tickets: list[Ticket] = []
 
     async def run(self, flow: Flow[None]) -> AsyncGenerator[list[TokenDelta], None]:

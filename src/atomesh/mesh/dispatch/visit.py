@@ -1,6 +1,6 @@
 """One request's time between the door and the end of its answer, and what is charged for it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from atomesh.mesh.admission.tenant import Tenant
 from atomesh.mesh.dispatch.admission import AdmissionGate
 from atomesh.protocol.generation import GenerationRequest, TokenDelta
 
-CHARGED_STEPS = 8  # at once: nobody's share changes sooner than that
+CHARGED_DELTAS = 8  # at once: nobody's share changes sooner than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,6 @@ class Visit:
         self._waited_s = 0.0
         self._has_answer = False
         self._uncharged: list[TokenDelta] = []
-        self._uncharged_steps = 0
 
     def enter(self) -> None:
         """Raises RateLimitError or ServiceUnavailableError, and then nothing has been charged."""
@@ -68,20 +67,23 @@ class Visit:
         self._gate.charge(self.entry, self._meter.start())
 
     def see(self, deltas: list[TokenDelta]) -> list[TokenDelta]:
-        """One step's deltas, as the client shall see them."""
+        """One step's deltas, or several steps', as the client shall see them."""
         self._uncharged += deltas
-        self._uncharged_steps += 1
-        if self._uncharged_steps >= CHARGED_STEPS or not self._has_answer:
+        if len(self._uncharged) >= CHARGED_DELTAS or not self._has_answer:
             self._charge()
         if not self._has_answer:  # its prompt has been computed: there may be room for another
             self._has_answer = True
             self._gate.look()
         return [delta if delta.timings is None else self._with_wait(delta) for delta in deltas]
 
+    def owe(self, deltas: Sequence[TokenDelta]) -> None:
+        """The client has these as well; they are charged when it leaves."""
+        self._uncharged += deltas
+
     def _charge(self) -> None:
         """What the steps since the last time have brought."""
         now, deltas = self._clock.now(), self._uncharged
-        self._uncharged, self._uncharged_steps = [], 0
+        self._uncharged = []
         if self._meter is not None:
             self._gate.charge(self.entry, self._meter.take(deltas, now))
         self._limits.spend_tokens(sum([len(delta.token_ids) for delta in deltas]), now)

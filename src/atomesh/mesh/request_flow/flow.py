@@ -220,7 +220,7 @@ def _stream(answer: Answer, leg: SendLeg, path: ServingPath) -> Flow[LegFailed |
         if answer.is_over:
             yield from _emit_last(deltas, leg)
             return None
-        event = yield Emit(deltas, leg, answer.is_steady)
+        event = yield Emit(deltas, leg, bool(deltas) and answer.is_steady)  # something has told the path
     return _failure(event)
 
 

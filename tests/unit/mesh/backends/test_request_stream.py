@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from atomesh.errors import AtomeshError, ContextLengthError, EngineError
-from atomesh.frontend.token_service import Carried
+from atomesh.frontend.token_service import Carried, Carry
 from atomesh.mesh.backends.request_stream import (
     CARRIED_STEPS,
     MAX_UNREAD_BYTES,
@@ -208,8 +208,13 @@ class Client:
     def __init__(self, *answers: Carried) -> None:
         self.answers = list(answers)
         self.got: list[int] = []
+        self.untold: list[int] = []
+        self.carry = Carry(self.take, self.hear)
 
-    def carry(self, deltas: Sequence[TokenDelta]) -> Carried:
+    def hear(self, deltas: Sequence[TokenDelta]) -> None:
+        self.untold += [token for one in deltas for token in one.token_ids]
+
+    def take(self, deltas: Sequence[TokenDelta]) -> Carried:
         answer = self.answers.pop(0) if self.answers else Carried.YES
         if answer is not Carried.NO:
             self.got += [token for one in deltas for token in one.token_ids]
@@ -276,6 +281,19 @@ def test_what_says_more_than_tokens_goes_to_the_reader(more: TokenDelta) -> None
     run(scenario)
 
 
+def test_a_step_without_deltas_is_none() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        assert stream.push([])
+        stream.push([delta(1, finished=True)])
+        assert stream.push([])
+        assert await reader == [delta(1, finished=True)]
+        assert await stream.next(client.carry) is None
+
+    run(scenario)
+
+
 def test_nothing_overtakes_what_the_reader_has_yet_to_take() -> None:
     async def scenario() -> None:
         stream, client = RequestStream(1, ignore), Client(Carried.NO)
@@ -317,17 +335,47 @@ def test_what_went_ahead_is_told_before_the_leg_s_failure() -> None:
     run(scenario)
 
 
-def test_a_fault_in_the_carrying_ends_the_reader_and_not_the_pushing() -> None:
-    def broken(_deltas: Sequence[TokenDelta]) -> Carried:
-        raise LookupError("of the reader's own")
-
+def test_what_went_ahead_of_a_reader_that_leaves_is_told_as_well() -> None:
     async def scenario() -> None:
-        stream = RequestStream(1, ignore)
-        reader = asyncio.create_task(stream.next(broken))
-        await asyncio.sleep(0)
-        assert stream.push([delta(1)])
-        with pytest.raises(LookupError, match="of the reader's own"):
-            await reader
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        stream.push([delta(1)])
+        stream.push([delta(2)])
+        reader.cancel()
+        stream.push([delta(3)])
+        assert client.got == [1, 2], "from the moment that it is cancelled nothing goes ahead of it"
+        await asyncio.wait({reader})
+        assert client.untold == [1, 2]
+        stream.push([delta(4)])
+        assert (client.got, client.untold) == ([1, 2], [1, 2])
+
+    run(scenario)
+
+
+def test_what_went_ahead_of_a_reader_that_leaves_when_it_is_woken_is_told_as_well() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        stream.push([delta(1)])
+        stream.push([delta(2, finished=True)])
+        reader.cancel()
+        await asyncio.wait({reader})
+        assert (client.got, client.untold) == ([1], [1]), "the second the client never had"
+
+    run(scenario)
+
+
+def test_who_was_told_of_all_hears_nothing_when_it_leaves() -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        for token in range(CARRIED_STEPS):
+            stream.push([delta(token)])
+        await reader
+        reader = await parked(stream, client)
+        reader.cancel()
+        await asyncio.wait({reader})
+        assert client.untold == []
 
     run(scenario)
 
