@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 from gateway_load import LoadFound, LoadPlan
-from gateway_mock import MockPlan
+from gateway_mock_plan import MockPlan
 from gateway_peers import (
     NGINX,
     ROUTERS,

@@ -38,7 +38,7 @@ from atomesh.protocol.token_channel import worker_channel
 from atomesh.protocol.worker import LoadReport, ModelDescription, WorkerDescription
 
 if TYPE_CHECKING:
-    from gateway_mock import MockPlan, Steps
+    from gateway_mock_plan import MockPlan, Steps
 
 HEARTBEAT_S = 0.25
 MAX_SEQUENCES = 1024
