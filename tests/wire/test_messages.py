@@ -15,6 +15,7 @@ from atomesh.testing.raw_http import RawResponse, send
 from atomesh.testing.scripted_service import Script
 from atomesh.testing.wire import ScriptedWire
 
+pytestmark = pytest.mark.usefixtures("both_ways")
 PATH = "/v1/messages"
 BODY: dict[str, Any] = {
     "model": "letters",

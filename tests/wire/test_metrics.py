@@ -114,6 +114,13 @@ def server() -> Iterator[Server]:
         yield served
 
 
+@pytest.fixture(params=[False, True], ids=["in-turn", "ahead"])
+def each_server(request: pytest.FixtureRequest, server: Server) -> Server:
+    """One whose tokens come one by one, and one that brings them as a mesh does."""
+    server.service.goes_ahead = request.param
+    return server
+
+
 def test_every_metric_of_the_contract_is_there_with_its_labels(server: Server) -> None:
     server.ask(200)
     names = {name for name, labels in server.samples() if set(LABELS.items()) <= set(labels)}
@@ -171,13 +178,13 @@ def test_every_metric_of_the_contract_has_its_exact_value_after_one_answer() -> 
     assert parts == [0.25, 0.5, 0.0, 1.25]
 
 
-def test_whole_and_streamed_answers_are_counted_exactly(server: Server) -> None:
-    server.ask(200)  # 4 tokens in, 3 out, length
-    server.ask(200, stream=True, max_tokens=5)  # 5 out
-    server.ask(200, prompt=["ab", "abc"], n=2, temperature=1.0, max_tokens=2)  # 5 in; 2 × 2 × 2 out
-    server.service.script = lambda _: Script(tokens=[[65, END]])
-    server.ask(200, stream=True)  # 2 out, stop
-    scrape = Scrape(server)
+def test_whole_and_streamed_answers_are_counted_exactly(each_server: Server) -> None:
+    each_server.ask(200)  # 4 tokens in, 3 out, length
+    each_server.ask(200, stream=True, max_tokens=5)  # 5 out
+    each_server.ask(200, prompt=["ab", "abc"], n=2, temperature=1.0, max_tokens=2)  # 5 in; 2 × 2 × 2 out
+    each_server.service.script = lambda _: Script(tokens=[[65, END]])
+    each_server.ask(200, stream=True)  # 2 out, stop
+    scrape = Scrape(each_server)
 
     assert scrape.vllm("prompt_tokens_total") == 4 + 4 + 5 + 4
     assert scrape.vllm("generation_tokens_total") == 3 + 5 + 8 + 2
@@ -196,29 +203,29 @@ def test_whole_and_streamed_answers_are_counted_exactly(server: Server) -> None:
     assert scrape.of("atomesh_requests_in_flight", model_name=MODEL) == 0
 
 
-def test_refused_failed_and_aborted_requests_are_told_apart(server: Server) -> None:
-    server.ask(400, temperature=9)
-    server.ask(404, model="no/such")
-    server.ask(404, path="/v1/no-such-route")
-    server.service.unavailable = ServiceUnavailableError("not ready")
-    server.ask(503)
-    server.service.unavailable = None
-    assert Scrape(server).finishes() == {}  # nothing had begun
+def test_refused_failed_and_aborted_requests_are_told_apart(each_server: Server) -> None:
+    each_server.ask(400, temperature=9)
+    each_server.ask(404, model="no/such")
+    each_server.ask(404, path="/v1/no-such-route")
+    each_server.service.unavailable = ServiceUnavailableError("not ready")
+    each_server.ask(503)
+    each_server.service.unavailable = None
+    assert Scrape(each_server).finishes() == {}  # nothing had begun
 
-    server.service.script = lambda _: Script(error=EngineError("broken"))
-    server.ask(500)
-    server.service.script = lambda _: Script(error=EngineError("broken"), fail_after=2)
-    server.ask(200, stream=True, max_tokens=9)  # and then an error frame
-    assert Scrape(server).finishes() == {"error": 2}
+    each_server.service.script = lambda _: Script(error=EngineError("broken"))
+    each_server.ask(500)
+    each_server.service.script = lambda _: Script(error=EngineError("broken"), fail_after=2)
+    each_server.ask(200, stream=True, max_tokens=9)  # and then an error frame
+    assert Scrape(each_server).finishes() == {"error": 2}
 
-    server.service.script = lambda _: Script(hang_after=1)
+    each_server.service.script = lambda _: Script(hang_after=1)
     body = json.dumps({"model": MODEL, "prompt": "abcd", "max_tokens": 9, "stream": True}).encode()
-    with connect(server.app.url) as client:
+    with connect(each_server.app.url) as client:
         client.sendall(request_bytes("POST", "/v1/completions", body))
         assert client.recv(4096).startswith(b"HTTP/1.1 200")
-        assert Scrape(server).of("atomesh_requests_in_flight", model_name=MODEL) == 1
-    server.until(lambda: not server.service.running)
-    scrape = Scrape(server)
+        assert Scrape(each_server).of("atomesh_requests_in_flight", model_name=MODEL) == 1
+    each_server.until(lambda: not each_server.service.running)
+    scrape = Scrape(each_server)
 
     assert scrape.finishes() == {"error": 2, "abort": 1}
     statuses = {

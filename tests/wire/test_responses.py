@@ -17,6 +17,7 @@ from atomesh.testing.raw_http import RawResponse, connect, request_bytes, send
 from atomesh.testing.scripted_service import Script
 from atomesh.testing.wire import ScriptedWire
 
+pytestmark = pytest.mark.usefixtures("both_ways")
 PATH = "/v1/responses"
 SPOKEN = [
     "response.created",

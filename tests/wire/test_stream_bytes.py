@@ -2,12 +2,19 @@
 
 import asyncio
 import json
+import socket
+import time
 from typing import Any
 
 import openai
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from atomesh.errors import EngineError, RateLimitError, ServiceUnavailableError
+from atomesh.frontend.generation import StepPieces
+from atomesh.frontend.http import http_protocol
+from atomesh.frontend.openai.chat_renderer import ChatRenderer
+from atomesh.testing.byte_tokenizer import END
 from atomesh.testing.raw_http import RawResponse, connect, parse_response, request_bytes, send
 from atomesh.testing.scripted_service import Script
 from atomesh.testing.wire import ScriptedWire
@@ -240,6 +247,87 @@ def test_every_step_is_one_write(scripted: ScriptedWire) -> None:
             received += part
     http_chunks = received.partition(b"\r\n\r\n")[2].count(b"\r\n") // 2
     assert http_chunks == 5  # three steps of two choices, [DONE], the end
+
+
+def test_a_deadline_amid_the_tokens_cuts_after_them(scripted: ScriptedWire) -> None:
+    scripted.service.script = lambda _request: Script(tokens=[[*b"abcdef"]], hang_after=5)
+    body = {"messages": HELLO, "stream": True}
+    response = send(scripted.url, "POST", CHAT, body, {"x-request-timeout": "0.2"})
+    assert not response.is_complete
+    *told, failure, end = response.body.split(b"\n\n")
+    texts = [json.loads(frame.removeprefix(b"data: "))["choices"][0]["delta"]["content"] for frame in told]
+    assert (texts, end) == ([*"abcde"], b"")
+    assert failure.startswith(b"event: error\ndata: {")
+    assert b"x-request-timeout" in failure
+    assert len(scripted.service.aborted) == 1
+
+
+@pytest.mark.parametrize("fault", [LookupError("secret detail"), EngineError("no such text")], ids=repr)
+def test_a_fault_of_the_rendering_cuts_its_own_stream(
+    scripted: ScriptedWire, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    written = ChatRenderer.frames
+
+    def frames(renderer: ChatRenderer, step: StepPieces) -> bytes:
+        if any(piece.text == "c" for piece in step.pieces):
+            raise fault
+        return written(renderer, step)
+
+    monkeypatch.setattr(ChatRenderer, "frames", frames)
+    scripted.say("abcd")
+    response = stream(scripted)
+    assert not response.is_complete
+    *told, failure, end = response.body.split(b"\n\n")
+    texts = [json.loads(frame.removeprefix(b"data: "))["choices"][0]["delta"]["content"] for frame in told]
+    assert (texts, end) == (["a", "b"], b"")
+    assert json.loads(failure.split(b"data: ")[1])["error"]["code"] == 500
+    assert b"secret" not in failure
+    scripted.say("abd")
+    assert len(chunks(stream(scripted))) == 4
+
+
+def with_small_buffers(transport: asyncio.Transport) -> None:
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    transport.set_write_buffer_limits(high=2000)
+
+
+def test_a_slow_client_has_every_byte_in_its_order(
+    scripted: ScriptedWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transport pauses again and again, and comments go meanwhile."""
+    pauses: list[FlowControl] = []
+    monkeypatch.setattr(http_protocol, "send_at_once", with_small_buffers)
+    pause = FlowControl.pause_writing
+
+    def note_and_pause(flow: FlowControl) -> None:
+        pauses.append(flow)
+        pause(flow)
+
+    monkeypatch.setattr(FlowControl, "pause_writing", note_and_pause)
+    text = (b"abcdefghijklmnopqrstuvwxyz" * 20)[:480]
+    scripted.say(text)
+    body = {"prompt": "hi", "stream": True, "max_tokens": 500, "logprobs": 5, "return_token_ids": True}
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    with slow:
+        slow.settimeout(10.0)
+        slow.connect((scripted.server.host, scripted.server.port))
+        slow.sendall(request_bytes("POST", "/v1/completions", json.dumps(body).encode()))
+        received = b""
+        while part := slow.recv(4096):
+            received += part
+            if len(received) % 40_000 < 4096:
+                time.sleep(0.15)
+    response = parse_response(received)
+    assert response.is_complete
+    *frames, done, end = response.body.split(b"\n\n")
+    assert (done, end) == (b"data: [DONE]", b"")
+    told = [json.loads(frame.removeprefix(b"data: ")) for frame in frames if frame != b": keep-alive"]
+    assert [token for chunk in told for token in chunk["choices"][0]["token_ids"]] == [*text, END]
+    assert "".join(chunk["choices"][0]["text"] for chunk in told) == text.decode()
+    assert [chunk["choices"][0]["finish_reason"] for chunk in told] == [None] * 480 + ["stop"]
+    assert b": keep-alive" in frames
+    assert len(pauses) > 10
 
 
 def test_a_deadline_ends_a_stream_and_a_whole_answer(scripted: ScriptedWire) -> None:
