@@ -4,27 +4,32 @@ import re
 
 _SAID = (
     (
-        re.compile("oneOf constraints are not supported"),
+        "oneOf constraints are not supported",
         "the schema's 'oneOf' is held where its schemas exclude each other by type, by constants, or by a "
-        "required property that differs so; use 'anyOf'",
+        "required property of such; use 'anyOf'",
     ),
-    (re.compile("circular references with sibling keys"), "the schema's '$ref' leads to itself: {found}"),
-    (re.compile("invalid multiple of"), "the schema's 'multipleOf' must be more than 0"),
     (
-        re.compile("range: min=|minimum .*maximum"),
-        "the schema's 'minimum' and 'maximum' cannot be held: {found}",
+        "min/maxProperties",
+        "the schema's 'minProperties' and 'maxProperties' are held where all named properties are required, "
+        "or none but those may be; {found}",
     ),
-    (re.compile("lookaround|regex parse error"), "the schema's 'pattern' cannot be held: {found}"),
+    ("circular references with sibling keys", "the schema's '$ref' leads to itself: {found}"),
+    ("invalid multiple of", "the schema's 'multipleOf' must be more than 0"),
+    ("required item is unsatisfiable", "the schema's 'minItems' wants an item that cannot be"),
+    ("patternProperty regexes", "the schema's 'patternProperties' must exclude each other: {found}"),
     (
-        re.compile("Regex is empty"),
-        "no string satisfies the schema's 'pattern', 'format' and lengths: {found}",
+        "range: min=|minimum .*maximum|integer interval",
+        "nothing is within the schema's 'minimum' (or 'exclusiveMinimum') and 'maximum' (or "
+        "'exclusiveMaximum'): {found}",
     ),
+    ("lookaround|regex parse error", "the schema's 'pattern' or 'patternProperties' cannot be held: {found}"),
+    ("Regex is empty", "no string satisfies the schema's 'pattern', 'format' and lengths: {found}"),
 )
 
 
 def name_keyword(found: str) -> str:
     """The same where it says it itself."""
     for pattern, words in _SAID:
-        if pattern.search(found):
+        if re.search(pattern, found):
             return words.format(found=found)
     return found

@@ -10,7 +10,7 @@ from atomesh.grammars.json_schema.formats import spell_out_format
 from atomesh.grammars.json_schema.numbers import bound_numbers
 from atomesh.grammars.json_schema.one_of import loosen_one_of
 from atomesh.grammars.json_schema.patterns import check_patterns
-from atomesh.grammars.json_schema.walk import Node, locate, subschemas
+from atomesh.grammars.json_schema.walk import LISTS, MAPS, ONE, Node, locate, subschemas
 
 # Of drafts that are no more, so that llguidance takes them for names without a meaning.
 OBSOLETE = ("divisibleBy", "disallow", "extends")
@@ -49,11 +49,35 @@ def _prepare(root: Node, node: Node) -> None:
             raise InvalidRequestError(f"the schema's keyword {name!r} is not supported; remove it")
     if node.get("uniqueItems") is False:
         del node["uniqueItems"]
+    _check_shapes(node)
     check_patterns(node)
     _check_min_properties(node)
     bound_numbers(node)
     spell_out_format(node)
     loosen_one_of(root, node)
+
+
+def _check_shapes(node: Node) -> None:
+    for name in ("enum", "anyOf", "oneOf"):
+        if node.get(name) == []:
+            raise InvalidRequestError(
+                f"the schema's {name!r} is empty, so that nothing satisfies it; fill it"
+            )
+    for name, value in node.items():
+        if not _has_schemas(name, value):
+            raise InvalidRequestError(f"the schema's {name!r} has something in it that is no schema")
+
+
+def _has_schemas(name: str, value: Any) -> bool:
+    """Whether the keyword, if it is one for schemas, has nothing but schemas in it."""
+    inside = [value]
+    if name in LISTS and isinstance(value, list):
+        inside = value
+    elif name in MAPS and isinstance(value, dict):
+        inside = list(value.values())
+    elif name not in ONE:
+        return name not in LISTS and name not in MAPS
+    return all(isinstance(one, dict | bool) for one in inside)
 
 
 def _check_reference(root: Node, reference: Any, anchors: Collection[str]) -> None:

@@ -6,9 +6,9 @@ from urllib.parse import unquote
 
 Node = dict[str, Any]
 
-_ONE = ("additionalProperties", "items", "additionalItems")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+ONE = ("additionalProperties", "items", "additionalItems")
+LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+MAPS = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def subschemas(root: Node) -> list[Node]:
@@ -56,11 +56,11 @@ def _inside(node: Node) -> Iterator[Node]:
 
 
 def _values(node: Node) -> Iterator[Any]:
-    for name in _ONE:
+    for name in ONE:
         yield node.get(name)
-    for name in _LISTS:
+    for name in LISTS:
         if isinstance(node.get(name), list):
             yield from node[name]
-    for name in _MAPS:
+    for name in MAPS:
         if isinstance(node.get(name), dict):
             yield from node[name].values()
