@@ -14,6 +14,7 @@ from atomesh.protocol.wire_errors import to_exception
 MAX_UNREAD_STEPS = 4096
 MAX_UNREAD_BYTES = 16 * 2**20
 CARRIED_STEPS = 16  # that the reader has not heard of: so far behind are charges and a death's tokens
+MAX_CARRIED_BYTES = MAX_UNREAD_BYTES // CARRIED_STEPS  # a step
 _TOKEN_BYTES = 112  # what a token, and each of its logprobs, roughly takes in memory
 
 
@@ -52,10 +53,10 @@ class RequestStream:
         says what cannot be."""
         if self._error is not None or not deltas:
             return True
-        if not all(map(_has_possible_tokens, deltas)):
+        if not _have_possible_tokens(deltas):
             self.fail(EngineError("the engine named a token that no model has; try again"))
             return False
-        if self._carry is not None and all(map(_is_mere_tokens, deltas)) and self._goes_ahead(deltas):
+        if self._carry is not None and _are_mere_tokens(deltas) and self._goes_ahead(deltas):
             return True
         good = [delta for delta in deltas if delta.error is None]
         self._open_choices -= sum(map(self._ends_choice, good))
@@ -166,32 +167,37 @@ class RequestStream:
         return len(self._steps) > MAX_UNREAD_STEPS or self._unread_bytes > MAX_UNREAD_BYTES
 
 
-def _has_possible_tokens(delta: TokenDelta) -> bool:
-    for token_id in delta.token_ids:
-        if not 0 <= token_id < MAX_TOKENS:
-            return False
-    if delta.logprobs is None and delta.prompt_logprobs is None:
-        return True
-    told = (*(delta.logprobs or ()), *(delta.prompt_logprobs or ()))
-    return all(_is_possible(entry) for entry in told if entry is not None)
+def _have_possible_tokens(deltas: list[TokenDelta]) -> bool:
+    for delta in deltas:
+        for token_id in delta.token_ids:
+            if not 0 <= token_id < MAX_TOKENS:
+                return False
+        if delta.logprobs is not None or delta.prompt_logprobs is not None:
+            told = (*(delta.logprobs or ()), *(delta.prompt_logprobs or ()))
+            if not all(_is_possible(entry) for entry in told if entry is not None):
+                return False
+    return True
 
 
 def _is_possible(told: TokenLogprobs) -> bool:
     return all(0 <= token_id < MAX_TOKENS for token_id in (told.token_id, *(pair[0] for pair in told.top)))
 
 
-def _is_mere_tokens(delta: TokenDelta) -> bool:
-    """Nothing else is said with them, and nothing ends."""
-    return (
-        bool(delta.token_ids)
-        and delta.finish_reason is None
-        and delta.error is None
-        and delta.cached_tokens is None
-        and delta.timings is None
-        and delta.kv_source is None
-        and delta.prompt_logprobs is None
-        and delta.serving_path is None
-    )
+def _are_mere_tokens(deltas: list[TokenDelta]) -> bool:
+    """Nothing else is said with them, nothing ends, and they are not too many to be held."""
+    for delta in deltas:
+        if (
+            not delta.token_ids
+            or delta.finish_reason is not None
+            or delta.error is not None
+            or delta.cached_tokens is not None
+            or delta.timings is not None
+            or delta.kv_source is not None
+            or delta.prompt_logprobs is not None
+            or delta.serving_path is not None
+        ):
+            return False
+    return _estimate_bytes(deltas) <= MAX_CARRIED_BYTES
 
 
 def _estimate_bytes(deltas: list[TokenDelta]) -> int:

@@ -7,6 +7,7 @@ from atomesh.errors import AtomeshError, ContextLengthError, EngineError
 from atomesh.frontend.token_service import Carried, Carry
 from atomesh.mesh.backends.request_stream import (
     CARRIED_STEPS,
+    MAX_CARRIED_BYTES,
     MAX_UNREAD_BYTES,
     MAX_UNREAD_STEPS,
     RequestStream,
@@ -277,6 +278,22 @@ def test_what_says_more_than_tokens_goes_to_the_reader(more: TokenDelta) -> None
         stream.push([delta(5, choice=1), more])
         assert await reader == [delta(1), delta(5, choice=1), more]
         assert client.got == [1]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+@pytest.mark.parametrize(("more", "goes_ahead"), [(0, True), (1, False)])
+def test_a_step_too_large_to_be_held_goes_to_the_reader(others: int, more: int, goes_ahead: bool) -> None:
+    async def scenario() -> None:
+        stream, client = RequestStream(1, ignore), Client()
+        reader = await parked(stream, client)
+        fits = MAX_CARRIED_BYTES // 112
+        large = TokenDelta(request_id="r", token_ids=[7] * (fits - others + more))
+        stream.push([large, *[delta(8)] * others])
+        await asyncio.sleep(0)
+        assert (len(client.got), reader.done()) == ((fits, False) if goes_ahead else (0, True))
+        reader.cancel()
 
     run(scenario)
 
