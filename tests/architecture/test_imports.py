@@ -30,7 +30,16 @@ ROOMS: Mapping[str, set[str]] = {
     "observability": FACTS,
     "kv_transfer": FACTS | {"listening"},
     "engine.core": FACTS,
-    "engine": FACTS | {"engine.core", "grammars", "kv_transfer", "listening", "model_files", "observability"},
+    "engine": FACTS
+    | {
+        "engine.core",
+        "grammars",
+        "kv_transfer",
+        "listening",
+        "model_files",
+        "observability",
+        "thread_policy",
+    },
     "frontend": FACTS | {"", "grammars", "model_files", "observability"},
     "mesh": FACTS | {"frontend", "observability"},
     "planner": FACTS | {"bench", "engine.core", "mesh"},
@@ -38,7 +47,8 @@ ROOMS: Mapping[str, set[str]] = {
     "request_output": FACTS | {"frontend"},
     "llm": FACTS
     | {"engine", "frontend", "grammars", "model_files", "prompt_progress", "request_output", "thread_policy"},
-    "testing": FACTS | {"engine", "engine.core", "frontend", "grammars", "kv_transfer", "mesh", "model_files"},
+    "testing": FACTS
+    | {"engine", "engine.core", "frontend", "grammars", "kv_transfer", "mesh", "model_files"},
     "__main__": {"cli"},
     "cli": FACTS
     | {"", "bench", "engine", "frontend", "mesh", "model_files", "observability", "llm", "request_output"}
