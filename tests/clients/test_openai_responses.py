@@ -40,7 +40,7 @@ class Verdict(pydantic.BaseModel):
 @pytest.fixture
 def thinker(scripted: ScriptedWire) -> Iterator[ScriptedWire]:
     """A model that reasons, and calls tools as Hermes does."""
-    models, service = list(scripted.models), ScriptedService(LONG)
+    models, service = list(scripted.models), ScriptedService(LONG, goes_ahead=True)
     model = ServedModel(
         LONG.name,
         cast("Any", ByteTokenizer()),

@@ -48,7 +48,7 @@ class MarkingTokenizer(ByteTokenizer):
 @pytest.fixture
 def tooled(scripted: ScriptedWire) -> Iterator[ScriptedWire]:
     """A model for each dialect, of its name; `special` is Mistral's, with special tokens for marks."""
-    models, service = list(scripted.models), ScriptedService(LONG)
+    models, service = list(scripted.models), ScriptedService(LONG, goes_ahead=True)
     for dialect in {one.dialect for one in TRANSCRIPTS}:
         scripted.models.append(_model(dialect, ByteTokenizer(), service, dialect))
     scripted.models.append(_model("special", MarkingTokenizer(), service, "mistral"))
