@@ -6,6 +6,7 @@ from typing import Any
 from atomesh.errors import InvalidRequestError
 
 LARGEST = 2**53
+NEAREST = 1e-9  # to a whole number that is excluded
 _UPPER = ("maximum", "exclusiveMaximum")
 _LOWER = ("minimum", "exclusiveMinimum")
 
@@ -22,9 +23,21 @@ def bound_numbers(node: dict[str, Any]) -> None:
         if (bound > 0) != (keyword in _UPPER):
             raise _too_large(keyword, bound)
         node[keyword] = int(math.copysign(LARGEST, bound))
+    _include_bound(node, "exclusiveMinimum", "minimum", 1)
+    _include_bound(node, "exclusiveMaximum", "maximum", -1)
     for keyword in ("const", "enum", "multipleOf"):
         if keyword in node:
             _check_values(keyword, node[keyword])
+
+
+def _include_bound(node: dict[str, Any], exclusive: str, inclusive: str, sign: int) -> None:
+    """llguidance lets 0 through where a number is to be more than 0 and at most 0.5."""
+    bound: Any = node.get(inclusive) if node.get(exclusive) is True else node.get(exclusive)
+    other: Any = node.get(inclusive, bound)
+    if not _is_number(bound) or not _is_number(other) or bound != int(bound) or abs(bound) > 2**20:
+        return
+    del node[exclusive]
+    node[inclusive] = sign * max(sign * bound + NEAREST, sign * other)
 
 
 def _check_values(keyword: str, values: object) -> None:
