@@ -1,7 +1,6 @@
 """A request's body off the wire: bounded in size and time, of a kind we read, and decoded into its type."""
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -17,11 +16,12 @@ from atomesh.errors import (
     UnsupportedMediaTypeError,
 )
 from atomesh.frontend.http.disconnect import ClientDisconnectedError
+from atomesh.frontend.http.misfit import ValueOf, misfit
 from atomesh.frontend.options import FrontendOptions
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
+_MAX_SHOWN_BYTES = 4096
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -92,12 +92,14 @@ class BodyDecoder(Generic[R]):
 
     def decode(self, body: bytes) -> DecodedBody[R]:
         """Raises InvalidRequestError with the JSON path of what does not fit."""
+        if not body.strip():
+            raise InvalidRequestError("the body is empty; send a JSON object")
         try:
             if not body.isascii():
                 body.decode("utf-8")
             return DecodedBody(self._decoder.decode(body), _fields_decoder.decode(body))
         except msgspec.ValidationError as error:
-            raise _misfit(str(error)) from None
+            raise misfit(error, _sent(body)) from None
         except UnicodeDecodeError as error:
             raise InvalidRequestError(f"the body is not UTF-8: byte {error.start} is invalid") from None
         except RecursionError:
@@ -106,10 +108,11 @@ class BodyDecoder(Generic[R]):
             raise InvalidRequestError(f"the body is not JSON: {error}") from None
 
 
-def _misfit(text: str) -> InvalidRequestError:
-    place = _PLACE.search(text)
-    path = place["path"] if place else ""
-    message = text[: place.start()] if place else text
-    if path:
-        return InvalidRequestError(f"{path}: {message}", param=path)
-    return InvalidRequestError(message)
+def _sent(body: bytes) -> ValueOf:
+    """Of long values nothing is shown, so they are not decoded either."""
+
+    def value_of(name: str) -> object:
+        raw = _fields_decoder.decode(body)[name]
+        return msgspec.json.decode(raw) if len(bytes(raw)) <= _MAX_SHOWN_BYTES else {}
+
+    return value_of

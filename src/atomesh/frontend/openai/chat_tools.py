@@ -7,6 +7,7 @@ import msgspec
 
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.context import Frontend
+from atomesh.frontend.http.misfit import misfit
 from atomesh.frontend.openai.chat_request import ChatRequest
 from atomesh.frontend.served_model import ServedModel
 from atomesh.frontend.structured_output.compiling import compile_grammar, requested_grammar
@@ -34,7 +35,7 @@ def _typed(tools: Sequence[Tool | dict[str, Any]] | None) -> list[Tool]:
     try:
         return msgspec.convert(tools or [], list[Tool])
     except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"tools: {error}", param="tools") from None
+        raise misfit(error, root="tools") from None
 
 
 async def chat_grammar(

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from atomesh.errors import AtomeshError, InvalidRequestError
+from atomesh.frontend.http.misfit import misfit
 from atomesh.frontend.openai.chat_request import ChatRequest
 from atomesh.frontend.openai.responses.conversation import Message
 from atomesh.frontend.openai.responses.request import (
@@ -54,7 +55,6 @@ _NAMES = (
     (re.compile(r"\b(tools\[\d+\])\.function\b"), r"\1"),
     (re.compile(r"\btool_choice\.(function|allowed_tools)\b"), "tool_choice"),
 )
-_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 
 
 def to_chat(request: PromptFields, messages: Sequence[Message]) -> ChatRequest:
@@ -76,10 +76,7 @@ def to_chat(request: PromptFields, messages: Sequence[Message]) -> ChatRequest:
             {name: value for name, value in fields.items() if value is not None}, ChatRequest
         )
     except msgspec.ValidationError as error:
-        place = _PLACE.search(str(error))
-        path = place["path"] if place else None
-        message = str(error)[: place.start()] if place else str(error)
-        raise InvalidRequestError(f"{path}: {message}" if path else message, param=path) from None
+        raise misfit(error, fields.__getitem__) from None
 
 
 def _sampling_fields(request: ResponsesRequest) -> dict[str, Any]:
