@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from atomesh.frontend.tool_calls.closed_schema import closed
 from atomesh.frontend.tool_calls.dialect import Dialect
 from atomesh.frontend.tool_calls.tools import ToolUse
 
@@ -55,7 +56,7 @@ def calls_grammar(
     """
     spelling = dialect.spelling
     lark = LarkRules({mark: special_tokens[mark] for mark in dialect.marks if mark in special_tokens})
-    spelled = [spelling.form.spell(name, schema, lark) for name, schema in use.callable.items()]
+    spelled = [spelling.form.spell(name, closed(schema), lark) for name, schema in use.callable.items()]
     form = lark.add(f": {' | '.join(spelled)}")
     call = lark.add(f": {lark.text(spelling.before)} {form} {lark.text(spelling.after)}")
     more = f"({lark.text(spelling.between)} {call})*" if use.is_parallel else ""

@@ -29,15 +29,18 @@ class ToolCallParser:
         *,
         max_calls: int | None = None,
         hidden: Collection[str] = (),
+        must_call: bool = False,
     ) -> None:
         """`tools` are the parameters' schemas of what may be called, by name.
 
         `hidden` are texts of special tokens: where they are no part of a call, nobody is to see them.
+        An answer that `must_call` is held to calls: its unfinished end is the beginning of one, no content.
         """
         self._sink = PartSink(mint_id)
         self._reader = CallReader(tools, self._sink, max_calls)
         self._tables = dialect.tables
         self._hidden = tuple(hidden)
+        self._must_call = must_call
         openings = {table.opening for table in dialect.tables if table.opening}
         self._marks = tuple(sorted(openings.union(hidden)))
         self._plain = none_of(self._marks)
@@ -121,10 +124,10 @@ class ToolCallParser:
 
     def _finish(self) -> None:
         if self._calls is not None:
-            if self._reader.is_in_tail:
+            if self._reader.is_in_tail or self._must_call:
                 self._reader.account()
             self._leave()
-        self._say(self._held)
+        self._say("" if self._must_call else self._held)
         self._held = ""
 
 

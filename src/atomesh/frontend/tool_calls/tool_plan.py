@@ -53,6 +53,7 @@ def plan_tools(
             mint_id,
             max_calls=None if use.is_parallel else 1,
             hidden=marks if hides_special_tokens else (),
+            must_call=use.need == "required",
         )
 
     grammar = None

@@ -62,8 +62,10 @@ def random_answer(grammar: str, seed: int) -> str | None:
     return None
 
 
-def read(dialect: str, text: str) -> WholeAnswer:
-    parser = ToolCallParser(load_dialect(dialect), TOOLS, lambda name, index: f"{index}-{name}")
+def read(dialect: str, text: str, *, must_call: bool = False) -> WholeAnswer:
+    parser = ToolCallParser(
+        load_dialect(dialect), TOOLS, lambda name, index: f"{index}-{name}", must_call=must_call
+    )
     return parse_whole(parser, [(text, 1)])
 
 
@@ -82,6 +84,18 @@ def test_what_the_grammar_allows_is_read_as_calls_that_fit(dialect: str, is_para
             jsonschema.validate(json.loads(call.arguments), TOOLS[call.name])
     names = {call.name for text in texts for call in read(dialect, text).calls}
     assert names == set(TOOLS)
+
+
+@each
+def test_a_required_call_that_is_cut_is_the_beginning_of_one_and_no_content(dialect: str) -> None:
+    grammar = calls_grammar(load_dialect(dialect), ToolUse([], TOOLS, "required", True), {})
+    texts = [text for seed in range(4) if (text := random_answer(grammar, seed)) is not None]
+    for text in texts:
+        calls = read(dialect, text, must_call=True).calls
+        for end in range(len(text)):
+            cut = read(dialect, text[:end], must_call=True)
+            assert cut.content == "", text[:end]
+            assert [call.name for call in cut.calls] == [call.name for call in calls[: len(cut.calls)]]
 
 
 @each
@@ -117,3 +131,12 @@ def test_what_a_form_cannot_be_held_to_is_refused_by_name(
     with pytest.raises(InvalidRequestError, match=words) as refused:
         calls_grammar(load_dialect(dialect), ToolUse([], {"f": schema}, "required", True), {})
     assert refused.value.param == "tools"
+
+
+@each
+def test_no_parameter_is_invented_where_the_schema_lists_some(dialect: str) -> None:
+    schema = {"type": "object", "properties": {"on": {"type": "boolean"}}}
+    grammar = calls_grammar(load_dialect(dialect), ToolUse([], {"weather": schema}, "required", False), {})
+    texts = {random_answer(grammar, seed) for seed in range(8)}
+    given = [json.loads(read(dialect, text).calls[0].arguments) for text in texts if text]
+    assert {name for arguments in given for name in arguments} == {"on"}
