@@ -3,9 +3,10 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -113,6 +114,17 @@ class ResponseStore:
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._thread.submit(work))
 
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """What fails, if only when it is written in the end, has changed nothing: neither rows nor counts."""
+        before = self._count, self._bytes, self._uses
+        try:
+            with self._database:
+                yield
+        except BaseException:
+            self._count, self._bytes, self._uses = before
+            raise
+
     def _measure(self) -> tuple[int, int, int]:
         row = self._database.execute("SELECT COUNT(*), SUM(size), MAX(used) FROM responses").fetchone()
         return row[0], row[1] or 0, row[2] or 0
@@ -121,7 +133,7 @@ class ResponseStore:
         body, items = msgspec.json.encode(response.body), msgspec.json.encode(response.items)
         names = {item["id"] for item in response.turn()}
         size = len(body) + len(items) + _BYTES_PER_ITEM * len(names)
-        with self._database:
+        with self._transaction():
             self._forget("id = ?", response.id)
             self._uses += 1
             row = (
@@ -157,14 +169,18 @@ class ResponseStore:
         return None if row is None else _read(owner, *row)
 
     def _find_items(self, owner: str, names: Sequence[str]) -> dict[str, Item]:
-        wanted = set(names)
+        wanted = Counter(names)
         holders = {_Row(*row) for name in wanted for row in self._database.execute(_HOLDERS, (owner, name))}
-        return {
+        found = {
             item["id"]: item
             for response in self._read_all(owner, holders, "input")
             for item in response.turn()
             if item["id"] in wanted
         }
+        self._check_size(
+            sum(len(msgspec.json.encode(item)) * wanted[name] for name, item in found.items()), "input"
+        )
+        return found
 
     def _line(self, owner: str, response_id: str) -> list[_Row]:
         values = {"id": response_id, "owner": owner, "limit": _LONGEST_LINE}
@@ -175,20 +191,23 @@ class ResponseStore:
         if not line or line[0].previous is not None:
             return None
         responses = self._read_all(owner, line, "previous_response_id")
-        with self._database:
+        with self._transaction():
             self._use(line)
         return responses
 
     def _read_all(self, owner: str, rows: Collection[_Row], param: str) -> list[StoredResponse]:
         """Raises InvalidRequestError before anything is read when it is too much for one request."""
-        size, limit = sum(row.size for row in rows), self._limits.request_bytes
+        self._check_size(sum(row.size for row in rows), param)
+        return [found for row in rows if (found := self._get(owner, row.id)) is not None]
+
+    def _check_size(self, size: int, param: str) -> None:
+        limit = self._limits.request_bytes
         if size > limit:
             raise InvalidRequestError(
                 f"{param}: what it stands for has {size} bytes; the limit is {limit}: begin a new "
                 "conversation",
                 param=param,
             )
-        return [found for row in rows if (found := self._get(owner, row.id)) is not None]
 
     def _use(self, line: Sequence[_Row]) -> None:
         """The newest first, so that the oldest is the last to go."""
@@ -197,7 +216,7 @@ class ResponseStore:
             self._database.execute("UPDATE responses SET used = ? WHERE id = ?", (self._uses, row.id))
 
     def _delete(self, owner: str, response_id: str) -> bool:
-        with self._database:
+        with self._transaction():
             return bool(self._forget("id = ? AND owner = ?", response_id, owner))
 
 

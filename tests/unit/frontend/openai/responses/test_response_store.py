@@ -1,6 +1,9 @@
 import asyncio
+import resource
+import sqlite3
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +121,18 @@ def test_a_request_builds_on_so_much_and_no_more() -> None:
     with_store(test, StoreLimits(100, 2**20, 3000))
 
 
+def test_an_item_that_is_named_often_counts_as_often() -> None:
+    """A stored response, and the prompt, would have all of its text each time."""
+
+    async def test(store: ResponseStore) -> None:
+        await store.put(response("a", output=[{"id": "msg_out", "text": "t" * 900}]))
+        assert list(await store.find_items("me", ["msg_out"] * 3)) == ["msg_out"]
+        with pytest.raises(InvalidRequestError, match="has 3704 bytes; the limit is 3000"):
+            await store.find_items("me", ["msg_out"] * 4)
+
+    with_store(test, StoreLimits(100, 2**20, 3000))
+
+
 def test_the_unused_go_first() -> None:
     async def test(store: ResponseStore) -> None:
         for name in "abc":
@@ -163,6 +178,37 @@ def test_bytes_are_bounded_also_after_restarts(tmp_path: Path) -> None:
     limits = StoreLimits(100, 4 * size - 100, 2**20)
     with_store(fill, limits, path)
     with_store(go_on, limits, path)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process grows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_a_full_disk_did_not_take_is_not_counted(tmp_path: Path) -> None:
+    """It would crowd out what is there, and in the end nothing would be left to let go of."""
+
+    async def test(store: ResponseStore) -> None:
+        for name in "ab":
+            await store.put(response(name))
+        with full_disk(), pytest.raises(sqlite3.Error):
+            await store.delete("me", "a")
+        for name in ("c", "d", "b", "e"):
+            with full_disk(), pytest.raises(sqlite3.Error):
+                await store.put(response(name, text="t" * 500))
+        assert await kept(store, *"abcde") == ["a", "b"]
+        await store.put(response("f"))
+        assert await kept(store, *"abf") == ["a", "b", "f"]
+        await store.put(response("g"))
+        assert await kept(store, *"abfg") == ["b", "f", "g"]
+
+    with_store(test, StoreLimits(3, 2**20, 2**20), tmp_path / "responses.db")
 
 
 def test_a_file_outlives_the_process_and_what_ran_has_failed(tmp_path: Path) -> None:
