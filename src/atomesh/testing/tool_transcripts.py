@@ -57,6 +57,12 @@ HERMES = (
     Transcript("hermes", '<tool_call>{"name":"time.now","arguments":null}</tool_call>', "", [_NOW]),
     Transcript(
         "hermes",
+        r'<tool_call>{"arguments": "{\"city\": \"\ud83d\"}", "name": "weather"}</tool_call>',
+        "",
+        [("weather", {"city": "\ud83d"})],
+    ),
+    Transcript(
+        "hermes",
         r'<tool_call>{"id": 7, "name": "weather","arguments": "{\"city\": \"Berlin\"}", "x": []}</tool_call>',
         "",
         [_BERLIN],

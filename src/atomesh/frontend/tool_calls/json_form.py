@@ -1,6 +1,7 @@
 """Calls as one JSON object, which has the name and the arguments in it."""
 
 import json
+import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from atomesh.frontend.tool_calls.dialect import Rules
 
 _ARGUMENTS = ("arguments", "parameters")
 _ASIDE = ("type", "id")  # what some models write beside them, also before the name
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class _ObjectCall:
             return "{}"
         if not isinstance(value, dict):
             raise NoCallError
-        return text.strip()
+        return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text.strip())
 
     def end(self) -> None:
         if self._is_begun:

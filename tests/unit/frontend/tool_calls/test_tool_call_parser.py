@@ -35,6 +35,7 @@ def whole(dialect: str, pieces: list[str], **options: Any) -> WholeAnswer:
 
 
 def arguments_of(text: str) -> Any:
+    text.encode()  # as it goes to a client
     try:
         return json.loads(text)
     except ValueError:
