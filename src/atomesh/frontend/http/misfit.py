@@ -11,6 +11,8 @@ from atomesh.errors import InvalidRequestError
 _PLACE = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`")
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
+_ENTRY = re.compile(r"^(.*)\[\.\.\.\]$")  # of an object whose names are the client's
 _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[\]]+)")
 _WORDS = {
     "str": "a text",
@@ -46,6 +48,10 @@ def misfit(
     if missing := _MISSING.match(what):
         place = f"{place}.{missing['name']}" if place else missing["name"]
         return InvalidRequestError(f"{place} is missing; send it", param=place)
+    if unknown := _UNKNOWN.match(what):
+        name = unknown["name"][:_MAX_SHOWN]
+        message = f"{place or 'the body'} has {name!r}, which is not known there; remove it"
+        return InvalidRequestError(message, param=f"{place}.{name}" if place else name)
     wrong = _WRONG_TYPE.match(what)
     if wrong is None:
         return InvalidRequestError(f"{place or 'the body'}: {what}", param=place or None)
@@ -53,7 +59,8 @@ def misfit(
     if found and found["key"]:
         return InvalidRequestError(f"{place} has a key that is not {wanted}; rename it", param=place or None)
     sent = _show(value_of, path) or _WORDS.get(wrong["got"], wrong["got"])
-    return InvalidRequestError(f"{place or 'the body'} is {sent}; it must be {wanted}", param=place or None)
+    where = _ENTRY.sub(r"an entry of \1", place) or "the body"
+    return InvalidRequestError(f"{where} is {sent}; it must be {wanted}", param=place or None)
 
 
 def _in_words(kinds: str) -> str:

@@ -10,7 +10,7 @@ from atomesh.frontend.http.misfit import misfit
 from atomesh.frontend.http.request_body import BodyDecoder
 
 
-class Part(msgspec.Struct):
+class Part(msgspec.Struct, forbid_unknown_fields=True):
     type: str
 
 
@@ -41,10 +41,15 @@ def refusal(body: str) -> tuple[str, str | None]:
         ('"stop": ["a", 1]', "stop[1] is 1; it must be a text", "stop[1]"),
         ('"parts": [{}]', "parts[0].type is missing; send it", "parts[0].type"),
         ('"parts": [{"type": null}]', "parts[0].type is null; it must be a text", "parts[0].type"),
+        (
+            '"parts": [{"type": "a", "kind": 1}]',
+            "parts[0] has 'kind', which is not known there; remove it",
+            "parts[0].kind",
+        ),
         ('"logit_bias": {"a": 1}', "logit_bias has a key that is not an integer; rename it", "logit_bias"),
         (
             '"logit_bias": {"1": "a"}',
-            "logit_bias[...] is a text; it must be a number",
+            "an entry of logit_bias is a text; it must be a number",
             "logit_bias[...]",
         ),
     ],

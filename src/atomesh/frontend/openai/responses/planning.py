@@ -79,7 +79,7 @@ def read_input(request: PromptFields, before: Remembered) -> tuple[list[Item], l
     if request.instructions:
         messages.insert(0, {"role": "system", "content": request.instructions})
     if not messages:
-        raise InvalidRequestError("input is missing; send a text or items", param="input")
+        raise InvalidRequestError("input is missing or empty; send a text or items", param="input")
     return items, messages
 
 
