@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher
 
 from atomesh.grammars.depth import check_depth
+from atomesh.grammars.expression import check_expression
 from atomesh.grammars.json_schema.prepared_schema import prepared_schema
 from atomesh.protocol.grammar import GrammarSpec
 
@@ -24,7 +25,7 @@ COMPACT: "JsonCompileOptions" = {
 
 
 def grammar_text(spec: GrammarSpec) -> str:
-    """Raises ValueError for a schema that is no JSON, and for what may lead too deep.
+    """Raises ValueError for a schema that is no JSON, an expression that is none, and what may lead too deep.
 
     InvalidRequestError names the keyword of a schema that is not held.
     """
@@ -33,6 +34,7 @@ def grammar_text(spec: GrammarSpec) -> str:
         case "json_schema":
             return LLMatcher.grammar_from_json_schema(prepared_schema(spec.source), overrides=COMPACT)
         case "regex":
+            check_expression(spec.source)
             return LLMatcher.grammar_from_regex(spec.source)
         case "lark":
             return LLMatcher.grammar_from_lark(spec.source)
