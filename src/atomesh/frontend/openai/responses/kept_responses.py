@@ -18,7 +18,6 @@ from atomesh.frontend.openai.responses.stored_response import (
 from atomesh.frontend.options import FrontendOptions
 
 _log = logging.getLogger(__name__)
-_LARGEST_SHARE = 4  # of the store, for one input
 
 
 class KeptResponses:
@@ -33,7 +32,7 @@ class KeptResponses:
 
     def check_size(self, num_bytes: int) -> None:
         """Raises InvalidRequestError for a request so large that keeping it would cost too many others."""
-        limit = self._limits.num_bytes // _LARGEST_SHARE
+        limit = self._limits.input_bytes
         if num_bytes > limit:
             raise InvalidRequestError(
                 f"input: the request has {num_bytes} bytes and at most {limit} are kept of one; send "

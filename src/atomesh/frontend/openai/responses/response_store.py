@@ -177,9 +177,8 @@ class ResponseStore:
             for item in response.turn()
             if item["id"] in wanted
         }
-        self._check_size(
-            sum(len(msgspec.json.encode(item)) * wanted[name] for name, item in found.items()), "input"
-        )
+        size = sum(len(msgspec.json.encode(item)) * wanted[name] for name, item in found.items())
+        _check_size(size, self._limits.named_bytes, "input")
         return found
 
     def _line(self, owner: str, response_id: str) -> list[_Row]:
@@ -197,17 +196,8 @@ class ResponseStore:
 
     def _read_all(self, owner: str, rows: Collection[_Row], param: str) -> list[StoredResponse]:
         """Raises InvalidRequestError before anything is read when it is too much for one request."""
-        self._check_size(sum(row.size for row in rows), param)
+        _check_size(sum(row.size for row in rows), self._limits.request_bytes, param)
         return [found for row in rows if (found := self._get(owner, row.id)) is not None]
-
-    def _check_size(self, size: int, param: str) -> None:
-        limit = self._limits.request_bytes
-        if size > limit:
-            raise InvalidRequestError(
-                f"{param}: what it stands for has {size} bytes; the limit is {limit}: begin a new "
-                "conversation",
-                param=param,
-            )
 
     def _use(self, line: Sequence[_Row]) -> None:
         """The newest first, so that the oldest is the last to go."""
@@ -218,6 +208,14 @@ class ResponseStore:
     def _delete(self, owner: str, response_id: str) -> bool:
         with self._transaction():
             return bool(self._forget("id = ? AND owner = ?", response_id, owner))
+
+
+def _check_size(size: int, limit: int, param: str) -> None:
+    if size > limit:
+        raise InvalidRequestError(
+            f"{param}: what it stands for has {size} bytes; the limit is {limit}: begin a new conversation",
+            param=param,
+        )
 
 
 def _read(owner: str, body: bytes, items: bytes) -> StoredResponse:

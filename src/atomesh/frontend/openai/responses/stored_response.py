@@ -7,6 +7,8 @@ from atomesh.errors import InvalidRequestError, NotFoundError
 from atomesh.frontend.openai.responses.items import Item
 from atomesh.frontend.openai.responses.response_body import LIVE, Body, output_of
 
+_LARGEST_SHARE = 4  # of the store, for one input
+
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
@@ -43,6 +45,16 @@ class StoreLimits:
     responses: int
     num_bytes: int
     request_bytes: int
+
+    @property
+    def input_bytes(self) -> int:
+        """Of what is kept of one request: more would cost too many others."""
+        return self.num_bytes // _LARGEST_SHARE
+
+    @property
+    def named_bytes(self) -> int:
+        """Of the items that one input names: they are part of it, and kept with it once more."""
+        return min(self.request_bytes, self.input_bytes)
 
 
 def not_found(response_id: str) -> NotFoundError:

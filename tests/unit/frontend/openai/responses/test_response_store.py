@@ -121,7 +121,8 @@ def test_a_request_builds_on_so_much_and_no_more() -> None:
     with_store(test, StoreLimits(100, 2**20, 3000))
 
 
-def test_an_item_that_is_named_often_counts_as_often() -> None:
+@pytest.mark.parametrize("limits", [StoreLimits(100, 2**20, 3000), StoreLimits(100, 4 * 3000, 2**20)])
+def test_an_item_that_is_named_often_counts_as_often(limits: StoreLimits) -> None:
     """A stored response, and the prompt, would have all of its text each time."""
 
     async def test(store: ResponseStore) -> None:
@@ -130,7 +131,7 @@ def test_an_item_that_is_named_often_counts_as_often() -> None:
         with pytest.raises(InvalidRequestError, match="has 3704 bytes; the limit is 3000"):
             await store.find_items("me", ["msg_out"] * 4)
 
-    with_store(test, StoreLimits(100, 2**20, 3000))
+    with_store(test, limits)
 
 
 def test_the_unused_go_first() -> None:
