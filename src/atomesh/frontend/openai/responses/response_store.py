@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -231,7 +231,7 @@ def check_response_store(path: Path | None) -> None:
 def _open(path: Path | None) -> sqlite3.Connection:
     try:
         return _prepared(":memory:" if path is None else _own_file(path))
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, msgspec.DecodeError) as error:
         told = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigurationError(
             f"--response-store {path} cannot be used: {told}; name a file of its own, in a directory that "
@@ -269,7 +269,7 @@ def _prepared(name: str) -> sqlite3.Connection:
 def _end_lost(database: sqlite3.Connection) -> None:
     """What ran when the process before this one ended has failed."""
     with closing(database.execute("SELECT id, body FROM responses WHERE is_live")) as rows:
-        lost = [(row[0], msgspec.json.decode(row[1])) for row in rows]
+        lost = [(row[0], msgspec.json.decode(row[1], type=dict[str, Any])) for row in rows]
     with database:
         for response_id, body in lost:
             ended = msgspec.json.encode({**body, "status": "failed", "error": _LOST})

@@ -3,7 +3,7 @@ import resource
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,16 @@ def test_a_file_that_is_no_store_of_ours_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=f"--response-store {path} cannot be used: .*{why}"):
             check_response_store(path)
     assert other.read_text().startswith("dear diary")
+
+
+@pytest.mark.parametrize("body", [b"\x00\xff", b"[1]"])
+def test_a_file_whose_responses_are_damaged_is_refused(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "responses.db"
+    with_store(lambda store: store.put(response("a", status="in_progress")), path=path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE responses SET body = ?", (body,))
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        check_response_store(path)
 
 
 def test_a_file_in_use_is_refused(tmp_path: Path) -> None:
