@@ -10,7 +10,7 @@ class AnswerParser(Protocol):
 
     @property
     def has_called(self) -> bool:
-        """Whether a tool call has begun."""
+        """Whether tools were called, the last one with whole arguments."""
         ...
 
     @property

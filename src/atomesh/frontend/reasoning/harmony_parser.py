@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 
+from atomesh.frontend.answer.last_call import LastCall
 from atomesh.frontend.answer.parts import (
     ContentDelta,
     Part,
@@ -44,13 +45,14 @@ class HarmonyParser:
         self._has_said: set[Kind] = set()
         self._needs_break = False
         self._num_calls = 0
+        self._last_call = LastCall()
         self._is_bare_call = False
         self._shares = TokenShares()
         self.feed(prompt_end, 0, is_final=False)
 
     @property
     def has_called(self) -> bool:
-        return self._num_calls > 0
+        return self._last_call.is_whole
 
     @property
     def reasoning_tokens(self) -> int:
@@ -93,6 +95,7 @@ class HarmonyParser:
         if message.kind is Kind.CALL:
             index = self._num_calls
             self._num_calls += 1
+            self._last_call.begin()
             self._is_bare_call = True
             parts.append(ToolCallStart(index, self._mint_id(message.name, index), message.name))
         return True
@@ -116,7 +119,7 @@ class HarmonyParser:
         if message.kind is Kind.CALL:
             self._shares.outside(len(text))
             self._is_bare_call = self._is_bare_call and not text.strip()
-            parts.append(ToolArgumentsDelta(self._num_calls - 1, text))
+            self._give(text, parts)
             return
         said = "\n" + text if self._needs_break else text
         self._needs_break = False
@@ -128,9 +131,13 @@ class HarmonyParser:
             self._shares.outside(len(text))
             parts.append(ContentDelta(said))
 
+    def _give(self, arguments: str, parts: list[Part]) -> None:
+        self._last_call.add(arguments)
+        parts.append(ToolArgumentsDelta(self._num_calls - 1, arguments))
+
     def _end_message(self, parts: list[Part]) -> None:
         if self._message is not None and self._message.kind is Kind.CALL and self._is_bare_call:
-            parts.append(ToolArgumentsDelta(self._num_calls - 1, "{}"))
+            self._give("{}", parts)
             self._is_bare_call = False
         self._message = None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from atomesh.frontend.answer.last_call import LastCall
 from atomesh.frontend.answer.parts import ContentDelta, Part, ToolArgumentsDelta, ToolCallStart
 
 
@@ -11,6 +12,7 @@ class PartSink:
     def __init__(self, mint_id: Callable[[str, int], str]) -> None:
         """`mint_id` makes the id of a call from its name and index."""
         self.num_calls = 0
+        self.last_call = LastCall()
         self._mint_id = mint_id
         self._ids: set[str] = set()
         self._parts: list[Part] = []
@@ -38,11 +40,13 @@ class PartSink:
         self._ids.add(call_id)
         self._parts.append(ToolCallStart(index, call_id, name))
         self.num_calls += 1
+        self.last_call.begin()
         self._follows_call = True
 
     def arguments(self, text: str) -> None:
         """More of the arguments of the call that began last."""
         self._arguments.append(text)
+        self.last_call.add(text)
 
     def take(self, *, is_final: bool) -> list[Part]:
         """The parts since the last time."""

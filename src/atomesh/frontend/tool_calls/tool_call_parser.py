@@ -50,7 +50,7 @@ class ToolCallParser:
 
     @property
     def has_called(self) -> bool:
-        return self._sink.num_calls > 0
+        return self._sink.last_call.is_whole
 
     def feed(self, text: str, num_tokens: int, *, is_final: bool) -> list[Part]:
         self._reader.give(text)

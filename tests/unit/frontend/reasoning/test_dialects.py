@@ -214,6 +214,16 @@ def test_harmony_counts_what_is_said_in_analysis_alone() -> None:
     assert parser.has_called
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_whole"),
+    [('{"a": "b"}', True), ("", True), ('{"a": ', False), ("[1]", False), ("x", False)],
+)
+def test_harmony_has_called_where_the_last_call_is_whole(arguments: str, is_whole: bool) -> None:
+    parser = make(DIALECTS["harmony"], "<|start|>assistant")
+    parse_whole(parser, [(f"{FIND}{{}}<|call|><|start|>assistant{FIND}{arguments}", 9)])
+    assert parser.has_called == is_whole
+
+
 words = st.lists(
     st.sampled_from(
         ["<think>", "</think>", "<", "</", "think>", "\n", " ", "a", ANALYSIS, FINAL, FIND, NEXT, "<|"]

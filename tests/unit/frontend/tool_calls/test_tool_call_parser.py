@@ -133,9 +133,21 @@ def test_a_call_is_told_as_soon_as_its_arguments_begin_and_they_as_they_come() -
         ToolCallStart(0, "0-weather", "weather"),
         ToolArgumentsDelta(0, '{"ci'),
     ]
-    assert parser.has_called
+    assert not parser.has_called
     assert parser.feed('ty": "Ber', 1, is_final=False) == [ToolArgumentsDelta(0, 'ty": "Ber')]
     assert parser.feed('lin"}}</tool_call>', 1, is_final=True) == [ToolArgumentsDelta(0, 'lin"}')]
+    assert parser.has_called
+
+
+@each
+def test_an_answer_has_called_where_its_last_call_is_whole(transcript: Transcript) -> None:
+    """A client runs what `finish_reason: tool_calls` tells it of: what a stop string has cut is none."""
+    for place in range(1, len(transcript.text) + 1):
+        parser, answer = make_parser(transcript.dialect), WholeAnswer()
+        for part in parser.feed(transcript.text[:place], 1, is_final=True):
+            answer.add(part)
+        is_whole = bool(answer.calls) and isinstance(arguments_of(answer.calls[-1].arguments), dict)
+        assert parser.has_called == is_whole
 
 
 def test_text_that_is_no_mark_goes_out_at_once() -> None:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from atomesh.frontend.answer.last_call import is_object
 from atomesh.frontend.answer.parts import (
     ContentDelta,
     Part,
@@ -160,6 +161,8 @@ class _OpenCall(_OpenItem):
         }
 
     def item(self, status: ItemStatus) -> Item:
+        if status == "completed" and not is_object(self.text):
+            status = "incomplete"
         return {**self.empty(), "status": status, "arguments": self.text}
 
     def _last_events(self) -> list[Event]:

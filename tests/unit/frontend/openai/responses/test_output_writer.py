@@ -120,6 +120,11 @@ def test_items_follow_each_other_and_only_the_last_is_cut() -> None:
     assert items[0]["summary"] == []
 
 
+def test_a_call_whose_arguments_are_cut_is_incomplete_in_a_complete_answer() -> None:
+    _, [call] = write(ToolCallStart(0, "call_1", "f"), ToolArgumentsDelta(0, '{"a": '))
+    assert (call["status"], call["arguments"]) == ("incomplete", '{"a": ')
+
+
 def test_silence_is_an_empty_message() -> None:
     events, [item] = write()
     assert [event["type"] for event in events] == [
