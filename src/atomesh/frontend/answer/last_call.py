@@ -23,6 +23,10 @@ class LastCall:
 
 def is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text, parse_constant=_refuse), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _refuse(_constant: str) -> None:
+    raise ValueError

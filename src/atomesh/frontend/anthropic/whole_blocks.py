@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from atomesh.frontend.answer.last_call import is_object
 from atomesh.frontend.answer.parts import (
     ContentDelta,
     Part,
@@ -16,7 +17,10 @@ from atomesh.frontend.anthropic.signature import sign
 
 
 def whole_blocks(parts: Iterable[Part], *, shows_thinking: bool = True) -> list[dict[str, Any]]:
-    """The input of a call that was cut off in it is empty, which `stop_reason` max_tokens explains."""
+    """The input of a call is to the letter what the model wrote, as it is streamed.
+
+    That of a call that was cut off in it is empty, which `stop_reason` explains.
+    """
     blocks: list[dict[str, Any]] = []
     for part in parts:
         match part:
@@ -43,14 +47,8 @@ def _add(blocks: list[dict[str, Any]], kind: str, field: str, text: str) -> None
 
 def _complete(block: dict[str, Any], *, shows_thinking: bool) -> None:
     if block["type"] == "tool_use":
-        block["input"] = _parse_input(block["input"])
+        text = block["input"]
+        block["input"] = msgspec.Raw(text.encode()) if is_object(text) else {}
     if block["type"] == "thinking":
         block["signature"] = sign(block["thinking"])
         block["thinking"] = block["thinking"] if shows_thinking else ""
-
-
-def _parse_input(arguments: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(arguments, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return {}

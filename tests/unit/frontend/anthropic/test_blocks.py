@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from atomesh.frontend.answer.parts import (
 from atomesh.frontend.anthropic.signature import sign
 from atomesh.frontend.anthropic.streamed_blocks import StreamedBlocks
 from atomesh.frontend.anthropic.whole_blocks import whole_blocks
+from atomesh.frontend.http.json_text import encode_json
 
 ANSWER: Sequence[Part] = (
     ReasoningDelta("It "),
@@ -39,6 +41,10 @@ def events(frames: bytes) -> list[dict[str, Any]]:
         found.append(json.loads(data.removeprefix("data: ")))
         assert name == f"event: {found[-1]['type']}"
     return found
+
+
+def whole(parts: Sequence[Part], **options: Any) -> Any:
+    return json.loads(encode_json(whole_blocks(parts, **options)))
 
 
 def streamed(parts: Sequence[Part], *, shows_thinking: bool = True) -> list[dict[str, Any]]:
@@ -79,7 +85,7 @@ def test_blocks_follow_one_another_each_with_a_start_and_a_stop() -> None:
 
 
 def test_the_whole_answer_has_the_same_blocks() -> None:
-    assert whole_blocks(ANSWER) == [
+    assert whole(ANSWER) == [
         {"type": "thinking", "thinking": "It rains.", "signature": sign("It rains.")},
         {"type": "text", "text": "I look\u2028"},
         {"type": "tool_use", "id": "call_0", "name": "weather", "input": {"town": "Oslo"}},
@@ -98,19 +104,34 @@ def test_thoughts_that_are_not_to_be_shown_are_signed_all_the_same() -> None:
         delta(0, "signature_delta", "signature", sign("It rains.")),
         stop(0),
     ]
-    assert whole_blocks(parts, shows_thinking=False) == [
+    assert whole(parts, shows_thinking=False) == [
         {"type": "thinking", "thinking": "", "signature": sign("It rains.")}
     ]
 
 
 def test_an_answer_without_a_word_has_no_block() -> None:
     assert streamed([ContentDelta("")]) == []
-    assert whole_blocks([ContentDelta("")]) == []
+    assert whole([ContentDelta("")]) == []
 
 
 def test_a_call_that_was_cut_off_has_no_input() -> None:
-    parts = [ToolCallStart(0, "call_0", "weather"), ToolArgumentsDelta(0, '{"town":')]
-    assert whole_blocks(parts) == [{"type": "tool_use", "id": "call_0", "name": "weather", "input": {}}]
+    parts: list[Part] = [ToolCallStart(0, "call_0", "weather"), ToolArgumentsDelta(0, '{"town":')]
+    assert whole(parts) == [{"type": "tool_use", "id": "call_0", "name": "weather", "input": {}}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        r'{"a": "\ud83d"}',
+        '{"a":1e999}',
+        '{"a": 123456789012345678901234567890, "b": 1.10}',
+        '{"☂": "\u2028"}',
+    ],
+)
+def test_an_input_is_to_the_letter_what_the_model_wrote(arguments: str) -> None:
+    parts: list[Part] = [ToolCallStart(0, "call_0", "weather"), ToolArgumentsDelta(0, arguments)]
+    assert arguments.replace("\u2028", r"\u2028").encode() in encode_json(whole_blocks(parts))
+    assert whole(parts)[0]["input"] == json.loads(arguments)
 
 
 @given(
@@ -120,7 +141,7 @@ def test_a_call_that_was_cut_off_has_no_input() -> None:
         )
     )
 )
-def test_joined_deltas_are_the_whole_blocks(parts: list[Part]) -> None:
+def test_joined_deltas_are_the_whole(parts: list[Part]) -> None:
     joined: list[dict[str, Any]] = []
     for event in streamed(parts):
         if event["type"] == "content_block_start":
@@ -128,4 +149,4 @@ def test_joined_deltas_are_the_whole_blocks(parts: list[Part]) -> None:
         if event["type"] == "content_block_delta":
             [field] = set(event["delta"]) - {"type"}
             joined[event["index"]][field] += event["delta"][field]
-    assert joined == whole_blocks(parts)
+    assert joined == whole(parts)

@@ -216,7 +216,14 @@ def test_harmony_counts_what_is_said_in_analysis_alone() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "is_whole"),
-    [('{"a": "b"}', True), ("", True), ('{"a": ', False), ("[1]", False), ("x", False)],
+    [
+        ('{"a": "b"}', True),
+        ("", True),
+        ('{"a": ', False),
+        ("[1]", False),
+        ("x", False),
+        ('{"a": NaN}', False),
+    ],
 )
 def test_harmony_has_called_where_the_last_call_is_whole(arguments: str, is_whole: bool) -> None:
     parser = make(DIALECTS["harmony"], "<|start|>assistant")
