@@ -59,6 +59,8 @@ class Shape:
     def wire(self, num_letters: int, *, is_streamed: bool) -> bytes:
         tokens = len(self.begins) + num_letters
         asked = {"model": self.model, **self.body, self.limit_name: tokens, "stream": is_streamed}
+        if not is_streamed:
+            asked.pop("stream_options", None)
         body = json.dumps(asked).encode()
         head = f"POST {self.path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
@@ -136,9 +138,10 @@ class Sink:
         self.ended = asyncio.Event()
         self.num_bytes = 0
         self.end = b"}"
-        self.last = b""
+        self.first = self.last = b""
 
     def write(self, data: bytes) -> None:
+        self.first = self.first or data
         self.num_bytes += len(data)
         self.last = data
         if data.endswith(self.end):
@@ -194,6 +197,7 @@ class Face:
     async def _cost(self, shape: Shape, requests: int, letters: int, *, is_streamed: bool) -> float:
         """Microseconds a request: the median. Raises RuntimeError when it is refused."""
         wire = shape.wire(letters, is_streamed=is_streamed)
+        self._sink.first = b""
         self._sink.end = b"0\r\n\r\n" if is_streamed else b"}"
         taken, warm_up = [], min(WARM_UP, requests)
         for _ in range(requests + warm_up):
@@ -205,6 +209,8 @@ class Face:
             except TimeoutError:
                 raise RuntimeError(f"{shape.name}: no answer but {self._sink.last[:300]!r}") from None
             taken.append((time.process_time() - began) * 1e6)
+            if b" 200 " not in self._sink.first[:20]:
+                raise RuntimeError(f"{shape.name}: it was refused: {self._sink.last[:300]!r}")
             await asyncio.sleep(0)
         return sorted(taken[warm_up:])[requests // 2]
 

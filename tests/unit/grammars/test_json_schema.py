@@ -10,6 +10,7 @@ import pytest
 from atomesh.errors import InvalidRequestError
 from atomesh.grammars.compiler import GrammarCompiler
 from atomesh.grammars.json_schema.prepared_schema import prepared_schema
+from atomesh.grammars.source import grammar_text
 from atomesh.grammars.vocabulary import vocabulary_of
 from atomesh.protocol.grammar import GrammarSpec
 from atomesh.testing.byte_tokenizer import END, ByteTokenizer
@@ -72,3 +73,15 @@ def test_the_page_says_what_is_held() -> None:
         assert not admits({"type": "string", "format": name}, '""')
     with pytest.raises(InvalidRequestError, match="'format' is 'wizard'"):
         admits({"type": "string", "format": "wizard"}, '""')
+
+
+@pytest.mark.parametrize(
+    ("keyword", "schema"),
+    [
+        ("pattern", {"type": "string", "pattern": "^a\\"}),
+        ("patternProperties", {"patternProperties": {"^a\\": {"type": "null"}}}),
+    ],
+)
+def test_a_pattern_that_ends_with_half_an_escape_is_refused_by_name(keyword: str, schema: object) -> None:
+    with pytest.raises(InvalidRequestError, match=f"'{keyword}'.*half an escape"):
+        grammar_text(GrammarSpec(kind="json_schema", source=json.dumps(schema)))

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from atomesh.errors import InvalidRequestError
+from atomesh.grammars.expression import check_expression
 
 _OPENING = re.compile(r"\\.|(?P<open>\[\^?)", re.DOTALL)
 _INSIDE = re.compile(r"(?:\\.|[^\]\\])*", re.DOTALL)
@@ -12,7 +13,8 @@ _SET_WORDS = ("[", "&&", "--", "~~")
 
 
 def check_patterns(node: dict[str, Any]) -> None:
-    """Raises InvalidRequestError, which names the keyword, for a class that would be a set there."""
+    """Raises InvalidRequestError, which names the keyword, for a class that would be a set there, or an end
+    that would be left out."""
     _check("pattern", node.get("pattern"))
     named = node.get("patternProperties")
     for pattern in named if isinstance(named, dict) else ():
@@ -20,7 +22,13 @@ def check_patterns(node: dict[str, Any]) -> None:
 
 
 def _check(keyword: str, pattern: object) -> None:
-    if isinstance(pattern, str) and (word := _set_word(pattern)):
+    if not isinstance(pattern, str):
+        return
+    try:
+        check_expression(pattern)
+    except ValueError as error:
+        raise InvalidRequestError(f"the schema's {keyword!r} is {pattern[:80]!r}: {error}") from None
+    if word := _set_word(pattern):
         raise InvalidRequestError(
             f"the schema's {keyword!r} has {word!r} in a character class of {pattern[:80]!r}; "
             "escape it with a backslash"
