@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter, Token
 
 from atomesh.byte_size import format_size
 from atomesh.cli.sizes import parse_size
-from atomesh.engine.options import DeviceKind, DtypeChoice, EngineOptions, SchedulingPolicy
+from atomesh.engine.options import AttentionChoice, DeviceKind, DtypeChoice, EngineOptions, SchedulingPolicy
 from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
 from atomesh.errors import ConfigurationError
 from atomesh.frontend.reasoning.dialects import parse_choice
@@ -53,6 +53,8 @@ class EngineFlags:
     """Type of weights, products and KV; auto: bfloat16 where the processor is fast at it, else float32."""
     device: DeviceKind = "cpu"
     """cuda also means AMD's GPUs, through ROCm's PyTorch."""
+    attention: AttentionChoice = "torch"
+    """kernel: by the C++ kernel, on a CPU with AVX2 or AVX-512; torch: by PyTorch."""
     max_model_len: int | None = None
     """Longest prompt and answer together, in tokens; by default what the model and the KV pool allow."""
     max_num_seqs: int = _OPTIONS.max_num_seqs
@@ -88,6 +90,7 @@ class EngineFlags:
         return EngineOptions(
             dtype=self.dtype,
             device=self.device,
+            attention=self.attention,
             max_model_len=self.max_model_len,
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,

@@ -5,8 +5,8 @@ import logging
 import torch
 
 from atomesh.clock import Clock, MonotonicClock
+from atomesh.engine.attention.registry import Attention, build_attention
 from atomesh.engine.attention.shape import AttentionShape
-from atomesh.engine.attention.torch_attention import TorchAttention
 from atomesh.engine.core.scheduler import Scheduler, SchedulerConfig
 from atomesh.engine.engine import Engine
 from atomesh.engine.execution.device import choose_device, choose_dtype, dtype_name
@@ -26,6 +26,7 @@ from atomesh.engine.parts import EngineParts
 from atomesh.engine.weights.digest import weights_digest
 from atomesh.engine.weights.loader import load_weights
 from atomesh.engine.weights.source import WeightSource
+from atomesh.errors import ConfigurationError
 from atomesh.model_files.checkpoint import Checkpoint
 from atomesh.model_files.config import ModelConfig
 from atomesh.protocol.worker import ModelDescription
@@ -60,6 +61,7 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
     load_weights(model, source)
     size = _size(config, options, factory)
     pool = KVPool(config, size.num_blocks, options.block_size, factory.dtype, factory.device)
+    attention = _attention(options, config, pool)
     description = ModelDescription(
         name=served_name,
         path=str(checkpoint.path),
@@ -75,7 +77,7 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
     return EngineParts(
         description=description,
         limits=_limits(options, size),
-        executor=_executor(model, config, pool, factory),
+        executor=_executor(model, config, pool, attention),
         memory=pool.memory,
         layout=lambda: kv_layout(config, description, weights_digest(checkpoint), factory.dtype.itemsize),
         warm_up=pool.touch_in_background,
@@ -113,6 +115,13 @@ def _limits(options: EngineOptions, size: KVSize) -> SchedulerConfig:
     )
 
 
-def _executor(model: Decoder, config: ModelConfig, pool: KVPool, factory: TensorFactory) -> LocalExecutor:
-    attention = TorchAttention(AttentionShape.of(config), pool.paged)
-    return LocalExecutor(ModelRunner(model, attention, factory.device), pool, config.vocab_size)
+def _attention(options: EngineOptions, config: ModelConfig, pool: KVPool) -> Attention:
+    try:
+        return build_attention(options.attention, AttentionShape.of(config), pool.paged)
+    except ConfigurationError:
+        pool.close()
+        raise
+
+
+def _executor(model: Decoder, config: ModelConfig, pool: KVPool, attention: Attention) -> LocalExecutor:
+    return LocalExecutor(ModelRunner(model, attention, pool.storage.device), pool, config.vocab_size)

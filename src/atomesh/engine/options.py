@@ -8,6 +8,7 @@ from atomesh.protocol.plain_values import plain
 
 DtypeChoice = Literal["auto", "float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
+AttentionChoice = Literal["torch", "kernel"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 
 BLOCK_SIZES = (16, 32)
@@ -15,6 +16,7 @@ BLOCK_SIZES = (16, 32)
 _CHOICES: dict[str, tuple[object, ...]] = {
     "dtype": ("auto", "float32", "bfloat16"),
     "device": ("cpu", "cuda"),
+    "attention": ("torch", "kernel"),
     "block_size": BLOCK_SIZES,
     "scheduling_policy": ("fcfs", "priority"),
     "enable_prefix_cache": (True, False),
@@ -43,6 +45,7 @@ class EngineOptions:
 
     dtype: DtypeChoice = "auto"
     device: DeviceKind = "cpu"
+    attention: AttentionChoice = "torch"
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512

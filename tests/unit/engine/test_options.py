@@ -14,6 +14,7 @@ from atomesh.errors import ConfigurationError
         ("dtype", "float16", "dtype is 'float16'; it must be one of auto, float32, bfloat16"),
         ("dtype", torch.float32, "dtype is torch.float32; it must be one of auto, float32, bfloat16"),
         ("device", "tpu", "device is 'tpu'; it must be one of cpu, cuda"),
+        ("attention", "amx", "attention is 'amx'; it must be one of torch, kernel"),
         ("block_size", 64, "block_size is 64; it must be one of 16, 32"),
         ("block_size", 32.0, "block_size is 32.0; it must be one of 16, 32"),
         ("scheduling_policy", "lifo", "scheduling_policy is 'lifo'; it must be one of fcfs, priority"),

@@ -5,8 +5,8 @@ from itertools import accumulate, chain
 
 import torch
 
+from atomesh.engine.attention.registry import Attention
 from atomesh.engine.attention.shape import SequenceSpan
-from atomesh.engine.attention.torch_attention import TorchAttention
 from atomesh.engine.core.batch import ScheduledBatch
 from atomesh.engine.layers.forward_batch import ForwardBatch
 from atomesh.engine.models.decoder import Decoder
@@ -21,7 +21,7 @@ class RunBatch:
 
 
 class ModelRunner:
-    def __init__(self, model: Decoder, attention: TorchAttention, device: torch.device) -> None:
+    def __init__(self, model: Decoder, attention: Attention, device: torch.device) -> None:
         self._model = model
         self._attention = attention
         self._device = device
