@@ -35,6 +35,43 @@ Workspace workspace(int rows, int dim) {
     return {query, keys, values, scores, answers, gathered};
 }
 
+// A split's tiles for many rows: keys transposed and values widened, once for all.
+struct ReadyTiles {
+    int dim;
+    const float* keys;
+    const float* values[kSplitTiles];
+
+    const float* keys_from(int tile) const { return keys + tile * kTileTokens * dim; }
+};
+
+// A split's tiles for few rows, as they lie in the pool, and the first of the next: keys are transposed as they are
+// used, while those of kWide tiles further are fetched, and the values that the weights will want.
+template <typename T>
+struct PoolTiles {
+    int dim;
+    float* memory;
+    int end;
+    const T* keys[kSplitTiles + kWide];
+    const T* values[kSplitTiles + kWide];
+
+    const float* keys_from(int first) const {
+        for (int w = 0; w < kWide && first + w < end; ++w) {
+            const int tile = first + w;
+            if (tile + kWide < end) fetch<3>(keys[tile + kWide]);
+            fetch<2>(values[tile]);
+            transpose_keys(keys[tile], dim, memory + w * kTileTokens * dim);
+        }
+        return memory;
+    }
+
+    template <int Locality>
+    void fetch(const T* tile) const {
+        const char* bytes = reinterpret_cast<const char*>(tile);
+        const int size = kTileTokens * dim * static_cast<int>(sizeof(T));
+        for (int at = 0; at < size; at += 64) __builtin_prefetch(bytes + at, 0, Locality);
+    }
+};
+
 Scoring scoring_of(const Call& call) {
     constexpr double log2_e = 1.4426950408889634;
     if (call.softcap == 0.0f) return {static_cast<float>(call.scale * log2_e), 0.0f, 0.0f};
@@ -138,20 +175,45 @@ private:
     }
 
     void attend_split(const Piece& piece, int32_t split, const Workspace& space) const {
-        const Range seen = seen_in(piece, 0, piece.num_positions, split);
-        const int first_tile = seen.first / kTileTokens, end_tile = (seen.last + kTileTokens - 1) / kTileTokens;
-        const T* values[kSplitTiles];
-        for (int tile = first_tile; tile < end_tile; ++tile) {
-            const int position = split * kSplit + tile * kTileTokens;
-            const T* keys = keys_at(call_.spans[piece.span], piece.kv_head, position);
-            transpose_keys(keys, dim_, space.keys + tile * kTileTokens * dim_);
-            values[tile] = keys + from_keys_to_values();
+        if (piece.num_positions * group_ <= kRows) {
+            attend_rows(piece, split, space, in_the_pool(piece, split, space));
+        } else {
+            attend_rows(piece, split, space, made_ready(piece, split, space));
         }
-        if (piece.num_positions * group_ <= kRows) return attend_rows(piece, split, space, values);
-        const float* wide[kSplitTiles];
-        for (int tile = first_tile; tile < end_tile; ++tile)
-            wide[tile] = widened(values[tile], space.values + tile * kTileTokens * dim_);
-        attend_rows(piece, split, space, wide);
+    }
+
+    // Tiles of the split that the piece sees.
+    Range tiles_of(const Piece& piece, int32_t split) const {
+        const Range seen = seen_in(piece, 0, piece.num_positions, split);
+        return {seen.first / kTileTokens, (seen.last + kTileTokens - 1) / kTileTokens};
+    }
+
+    PoolTiles<T> in_the_pool(const Piece& piece, int32_t split, const Workspace& space) const {
+        PoolTiles<T> tiles;
+        tiles.dim = dim_;
+        tiles.memory = space.keys;
+        const int from = split * kSplitTiles;
+        const int end = (piece.position + piece.num_positions - 1) / kTileTokens + 1;
+        tiles.end = std::min(end - from, kSplitTiles + kWide);
+        for (int tile = tiles_of(piece, split).first; tile < tiles.end; ++tile) {
+            tiles.keys[tile] = keys_at(call_.spans[piece.span], piece.kv_head, (from + tile) * kTileTokens);
+            tiles.values[tile] = tiles.keys[tile] + from_keys_to_values();
+        }
+        return tiles;
+    }
+
+    ReadyTiles made_ready(const Piece& piece, int32_t split, const Workspace& space) const {
+        ReadyTiles tiles;
+        tiles.dim = dim_;
+        tiles.keys = space.keys;
+        const Range range = tiles_of(piece, split);
+        for (int tile = range.first; tile < range.last; ++tile) {
+            const int position = split * kSplit + tile * kTileTokens, first = tile * kTileTokens * dim_;
+            const T* keys = keys_at(call_.spans[piece.span], piece.kv_head, position);
+            transpose_keys(keys, dim_, space.keys + first);
+            tiles.values[tile] = widened(keys + from_keys_to_values(), space.values + first);
+        }
+        return tiles;
     }
 
     const float* widened(const float* values, float*) const { return values; }
@@ -160,35 +222,33 @@ private:
         return wide;
     }
 
-    template <typename V>
-    void attend_rows(const Piece& piece, int32_t split, const Workspace& space, const V* const* values) const {
+    template <typename Tiles>
+    void attend_rows(const Piece& piece, int32_t split, const Workspace& space, const Tiles& tiles) const {
         const int rows = piece.num_positions * group_;
         int row = 0;
-        for (; row + kRows <= rows; row += kRows) attend_group<kRows>(piece, split, space, values, row);
-        attend_rest<kRows - 1>(piece, split, space, values, row);
+        for (; row + kRows <= rows; row += kRows) attend_group<kRows>(piece, split, space, tiles, row);
+        attend_rest<kRows - 1>(piece, split, space, tiles, row);
     }
 
-    template <int R, typename V>
-    void attend_rest(
-        const Piece& piece, int32_t split, const Workspace& space, const V* const* values, int row) const {
+    template <int R, typename Tiles>
+    void attend_rest(const Piece& piece, int32_t split, const Workspace& space, const Tiles& tiles, int row) const {
         if constexpr (R > 0) {
             if (piece.num_positions * group_ - row == R) {
-                attend_group<R>(piece, split, space, values, row);
+                attend_group<R>(piece, split, space, tiles, row);
             } else {
-                attend_rest<R - 1>(piece, split, space, values, row);
+                attend_rest<R - 1>(piece, split, space, tiles, row);
             }
         }
     }
 
-    template <int R, typename V>
-    void attend_group(
-        const Piece& piece, int32_t split, const Workspace& space, const V* const* values, int row) const {
+    template <int R, typename Tiles>
+    void attend_group(const Piece& piece, int32_t split, const Workspace& space, const Tiles& tiles, int row) const {
         const int index = row / group_, count = (row + R - 1) / group_ - index + 1;
         const Range seen = seen_in(piece, index, count, split);
         if (seen.is_empty()) return;
         const int from = seen.first / kLanes * kLanes, to = (seen.last + kLanes - 1) / kLanes * kLanes;
         for (int t = from; t < to; t += kWide * kTileTokens)
-            score_tiles<R>(space.query + row * dim_, dim_, space.keys + t * dim_, space.scores + t);
+            score_tiles<R>(space.query + row * dim_, dim_, tiles.keys_from(t / kTileTokens), space.scores + t);
         Joint joints[R];
         for (int r = 0; r < R; ++r) {
             const Range own = seen_in(piece, (row + r) / group_, 1, split);
@@ -196,7 +256,7 @@ private:
             joints[r] = Joint(space.gathered[row + r], now);
             space.gathered[row + r] = joints[r].gathered;
         }
-        for (int d = 0; d < dim_; d += kWide * kLanes) add_chunk<R, kWide>(space, values, seen, joints, row, d);
+        for (int d = 0; d < dim_; d += kWide * kLanes) add_chunk<R, kWide>(space, tiles.values, seen, joints, row, d);
     }
 
     // At most C registers of dimensions, fewer at the end of a head.
