@@ -32,8 +32,6 @@ OPTIONS = (
     "-fvisibility=hidden",
     "-ffp-contract=off",
     "-pthread",
-    "-Wall",
-    "-Wextra",
 )
 
 

@@ -10,6 +10,16 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     # thread_pool.cpp
     "atomesh_set_spin": (None, (_INT,)),
     "atomesh_sum_in_parallel": (_LONG, (_POINTER, _LONG, _INT)),
+    # matrix_product.cpp: matrix, x, its number and stride, y, its number and stride, rows, threads
+    "atomesh_multiply": (
+        None,
+        (_POINTER, _POINTER, _INT, _LONG, _POINTER, _INT, _LONG, _LONG, _INT),
+    ),
+    # packing.cpp
+    "atomesh_matrix_bytes": (_LONG, (_POINTER,)),
+    "atomesh_pack_floats": (None, (_POINTER, _LONG, _LONG, _POINTER, _INT)),
+    "atomesh_pack_blocks": (None, (_POINTER, _LONG, _LONG, _POINTER, _INT, _INT)),
+    "atomesh_unpack_rows": (None, (_POINTER, _POINTER, _LONG, _POINTER, _INT)),
 }
 
 
