@@ -38,7 +38,7 @@ def _in_groups(values: torch.Tensor, group: int) -> torch.Tensor:
 
 def _ends(weights: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Least and largest of each group, without what it is padded with."""
-    parts = weights.split(group, dim=1)
+    parts = [weights[:, first : first + group] for first in range(0, weights.shape[1], group)]
     low = torch.stack([part.amin(1) for part in parts], 1)
     high = torch.stack([part.amax(1) for part in parts], 1)
     return low[..., None], high[..., None]
