@@ -9,7 +9,14 @@ from cyclopts import Group, Parameter, Token
 
 from atomesh.byte_size import format_size
 from atomesh.cli.sizes import parse_size
-from atomesh.engine.options import AttentionChoice, DeviceKind, DtypeChoice, EngineOptions, SchedulingPolicy
+from atomesh.engine.options import (
+    AttentionChoice,
+    DeviceKind,
+    DtypeChoice,
+    EngineOptions,
+    SchedulingPolicy,
+    WeightsChoice,
+)
 from atomesh.engine.worker_spec import DEFAULT_KV_LEASE_S
 from atomesh.errors import ConfigurationError
 from atomesh.frontend.reasoning.dialects import parse_choice
@@ -51,6 +58,9 @@ SIZE = Parameter(converter=_convert_size, metavar="SIZE", show_default=_show_siz
 class EngineFlags:
     dtype: DtypeChoice = "auto"
     """Type of weights, products and KV; auto: bfloat16 where the processor is fast at it, else float32."""
+    weights: WeightsChoice = "auto"
+    """Type that weights have in memory: auto, as --dtype says; bfloat16; int8 or int4 (groups of 64 or 32
+    share a scale); as-file: 4-bit and 8-bit blocks of a GGUF file as they are. Not with --dtype float32."""
     device: DeviceKind = "cpu"
     """cuda also means AMD's GPUs, through ROCm's PyTorch."""
     attention: AttentionChoice = "torch"
@@ -89,6 +99,7 @@ class EngineFlags:
         """Raises ConfigurationError for a value out of range."""
         return EngineOptions(
             dtype=self.dtype,
+            weights=self.weights,
             device=self.device,
             attention=self.attention,
             max_model_len=self.max_model_len,

@@ -23,6 +23,7 @@ from atomesh.engine.models.decoder import Decoder
 from atomesh.engine.models.registry import build_model
 from atomesh.engine.options import EngineOptions
 from atomesh.engine.parts import EngineParts
+from atomesh.engine.weights.choice import check_weights, packing_plan
 from atomesh.engine.weights.digest import weights_digest
 from atomesh.engine.weights.loader import load_weights
 from atomesh.engine.weights.source import WeightSource
@@ -54,9 +55,11 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
         torch.set_num_threads(options.threads)
     config = checkpoint.config
     device = choose_device(options.device)
-    factory = TensorFactory(choose_dtype(options.dtype, device), device)
-    speed = measure_speed(factory.dtype, device, MonotonicClock())  # before memory is taken
+    check_weights(options)
+    dtype = choose_dtype(options.dtype if options.weights == "auto" else "bfloat16", device)
+    speed = measure_speed(dtype, device, MonotonicClock())  # before memory is taken
     source = WeightSource(checkpoint)  # first: it refuses sizes that the files do not bear out
+    factory = TensorFactory(dtype, device, packing_plan(options.weights, source))
     model = build_model(config, factory)
     load_weights(model, source)
     size = _size(config, options, factory)
@@ -79,7 +82,9 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
         limits=_limits(options, size),
         executor=_executor(model, config, pool, attention),
         memory=pool.memory,
-        layout=lambda: kv_layout(config, description, weights_digest(checkpoint), factory.dtype.itemsize),
+        layout=lambda: kv_layout(
+            config, description, weights_digest(checkpoint, options.weights), factory.dtype.itemsize
+        ),
         warm_up=pool.touch_in_background,
         roofline=roofline(config, factory.dtype.itemsize, speed),
     )

@@ -7,6 +7,7 @@ from atomesh.errors import ConfigurationError
 from atomesh.protocol.plain_values import plain
 
 DtypeChoice = Literal["auto", "float32", "bfloat16"]
+WeightsChoice = Literal["auto", "as-file", "bfloat16", "int8", "int4"]
 DeviceKind = Literal["cpu", "cuda"]
 AttentionChoice = Literal["torch", "kernel"]
 SchedulingPolicy = Literal["fcfs", "priority"]
@@ -15,6 +16,7 @@ BLOCK_SIZES = (16, 32)
 
 _CHOICES: dict[str, tuple[object, ...]] = {
     "dtype": ("auto", "float32", "bfloat16"),
+    "weights": ("auto", "as-file", "bfloat16", "int8", "int4"),
     "device": ("cpu", "cuda"),
     "attention": ("torch", "kernel"),
     "block_size": BLOCK_SIZES,
@@ -39,11 +41,13 @@ class EngineOptions:
 
     None: `max_model_len` follows from the model and the pool, `kv_memory` from the free memory, and `threads`
     is PyTorch's choice. `memory_sharers` is how many engines, this one included, start on what memory is free
-    now: each takes its part of it. NumPy's scalars are taken for the ints and bools that they are. Raises
+    now: each takes its part of it. `weights` are of the type `dtype` (auto), or packed for C++ kernels,
+    and all else is bfloat16. NumPy's scalars are taken for the ints and bools that they are. Raises
     ConfigurationError, which names the option, its value and its range.
     """
 
     dtype: DtypeChoice = "auto"
+    weights: WeightsChoice = "auto"
     device: DeviceKind = "cpu"
     attention: AttentionChoice = "torch"
     max_model_len: int | None = None

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional
 
-from atomesh.engine.layers.weight_slot import TensorFactory, WeightSlot
+from atomesh.engine.layers.weight_matrix import make_matrix
+from atomesh.engine.layers.weight_slot import Slot, TensorFactory, WeightSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +23,22 @@ class Linear:
 
     def __init__(self, parts: tuple[LinearPart, ...], input_size: int, factory: TensorFactory) -> None:
         self._parts = parts
-        rows = sum(part.size for part in parts)
-        self.weight = factory.empty(rows, input_size)
-        self.bias = factory.empty(rows).zero_() if any(part.bias for part in parts) else None
+        self._matrix = make_matrix(
+            factory,
+            [f"{part.name}.weight" for part in parts],
+            sum(part.size for part in parts),
+            input_size,
+            bias=any(part.bias for part in parts),
+        )
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[tokens, input size], of any float dtype, to [tokens, rows] in the weight's."""
-        return functional.linear(inputs.to(self.weight.dtype), self.weight, self.bias)
+        """[tokens, input size], of any float dtype, to [tokens, rows] in the model's."""
+        return self._matrix.multiply(inputs)
 
-    def slots(self) -> Iterator[WeightSlot]:
-        first = 0
+    def slots(self) -> Iterator[Slot]:
+        first, bias = 0, self._matrix.bias
         for part in self._parts:
-            rows = slice(first, first + part.size)
-            yield WeightSlot(f"{part.name}.weight", self.weight[rows])
-            if part.bias and self.bias is not None:
-                yield WeightSlot(f"{part.name}.bias", self.bias[rows])
+            yield self._matrix.slot(f"{part.name}.weight", first, part.size)
+            if part.bias and bias is not None:
+                yield WeightSlot(f"{part.name}.bias", bias[first : first + part.size])
             first += part.size

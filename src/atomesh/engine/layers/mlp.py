@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from atomesh.engine.layers.linear import Linear, LinearPart
-from atomesh.engine.layers.weight_slot import TensorFactory, WeightSlot
+from atomesh.engine.layers.weight_slot import Slot, TensorFactory
 from atomesh.model_files.config import ModelConfig
 
 
@@ -28,6 +28,6 @@ class GatedMLP:
         activated = functional.gelu(gate, approximate="tanh") if self._use_gelu else functional.silu(gate)
         return self._down(activated.mul_(up))
 
-    def slots(self) -> Iterator[WeightSlot]:
+    def slots(self) -> Iterator[Slot]:
         yield from self._gate_up.slots()
         yield from self._down.slots()

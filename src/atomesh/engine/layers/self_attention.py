@@ -8,7 +8,7 @@ from atomesh.engine.layers.forward_batch import BatchAttention
 from atomesh.engine.layers.linear import Linear, LinearPart
 from atomesh.engine.layers.norm import RMSNorm
 from atomesh.engine.layers.rotary import RotaryRows
-from atomesh.engine.layers.weight_slot import TensorFactory, WeightSlot
+from atomesh.engine.layers.weight_slot import Slot, TensorFactory
 from atomesh.model_files.config import ModelConfig
 
 
@@ -28,7 +28,7 @@ class HeadNorms:
         query.copy_(self._query(query))
         key.copy_(self._key(key))
 
-    def slots(self) -> Iterator[WeightSlot]:
+    def slots(self) -> Iterator[Slot]:
         yield from self._query.slots()
         yield from self._key.slots()
 
@@ -37,7 +37,7 @@ class NoHeadNorms:
     def normalise_(self, query_key: torch.Tensor) -> None:
         pass
 
-    def slots(self) -> Iterator[WeightSlot]:
+    def slots(self) -> Iterator[Slot]:
         yield from ()
 
 
@@ -77,7 +77,7 @@ class SelfAttention:
         attended = attention.attend(self._layer, heads[:, : self._num_heads], heads[:, self._num_heads :])
         return self._output(attended)
 
-    def slots(self) -> Iterator[WeightSlot]:
+    def slots(self) -> Iterator[Slot]:
         yield from self._qkv.slots()
         yield from self._output.slots()
         yield from self._head_norms.slots()

@@ -10,7 +10,7 @@ from atomesh.engine.layers.mlp import GatedMLP
 from atomesh.engine.layers.norm import RMSNorm
 from atomesh.engine.layers.rotary import RotaryEmbedding, RotaryRows
 from atomesh.engine.layers.self_attention import HeadNorms, SelfAttention
-from atomesh.engine.layers.weight_slot import TensorFactory, WeightSlot
+from atomesh.engine.layers.weight_slot import Slot, TensorFactory
 from atomesh.engine.models.decoder import Decoder, DecoderParts
 from atomesh.engine.models.llama import attention_name, layer_name
 from atomesh.model_files.config import ModelConfig
@@ -38,7 +38,7 @@ class Gemma3Layer:
         hidden += self._after_mlp(self._mlp(self._before_mlp(hidden)))
         return hidden
 
-    def slots(self) -> Iterator[WeightSlot]:
+    def slots(self) -> Iterator[Slot]:
         norms = (self._before_attention, self._after_attention, self._before_mlp, self._after_mlp)
         for part in (self._attention, self._mlp, *norms):
             yield from part.slots()

@@ -12,7 +12,7 @@ from atomesh.engine.layers.mlp import GatedMLP
 from atomesh.engine.layers.norm import RMSNorm
 from atomesh.engine.layers.rotary import RotaryEmbedding, RotaryRows
 from atomesh.engine.layers.self_attention import HeadNorms, NoHeadNorms, SelfAttention
-from atomesh.engine.layers.weight_slot import TensorFactory, WeightSlot
+from atomesh.engine.layers.weight_slot import Slot, TensorFactory
 from atomesh.engine.models.decoder import Decoder, DecoderParts
 from atomesh.model_files.config import ModelConfig
 
@@ -32,7 +32,7 @@ class LlamaLayer:
         hidden += self._mlp(self._mlp_norm(hidden))
         return hidden
 
-    def slots(self) -> Iterator[WeightSlot]:
+    def slots(self) -> Iterator[Slot]:
         for part in (self._attention_norm, self._attention, self._mlp_norm, self._mlp):
             yield from part.slots()
 

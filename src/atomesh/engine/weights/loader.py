@@ -3,30 +3,24 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-import torch
-
-from atomesh.engine.layers.weight_slot import WeightSlot
+from atomesh.engine.layers.weight_slot import Slot, TensorSource
 from atomesh.errors import ModelFileError
 
 UNUSED_SUFFIXES = (".rotary_emb.inv_freq",)  # written by old versions of transformers, computed by all
 TIED_HEAD = "lm_head.weight"
 
 
-class TensorSource(Protocol):
-    """Weights by their Hugging Face names."""
-
+class NamedSource(TensorSource, Protocol):
     def names(self) -> frozenset[str]: ...
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
-    def read_into(self, name: str, out: torch.Tensor) -> None: ...
-
 
 class SlottedModel(Protocol):
-    def slots(self) -> Iterable[WeightSlot]: ...
+    def slots(self) -> Iterable[Slot]: ...
 
 
-def load_weights(model: SlottedModel, source: TensorSource) -> None:
+def load_weights(model: SlottedModel, source: NamedSource) -> None:
     """Raises ModelFileError, before anything is read, if a weight is missing, left over or of another shape.
 
     A left-over weight would mean that the file holds another architecture than its configuration says.
@@ -36,9 +30,7 @@ def load_weights(model: SlottedModel, source: TensorSource) -> None:
     for slot in slots:
         _check_shape(slot, tuple(source.shape(slot.name)))
     for slot in slots:
-        source.read_into(slot.name, slot.target)
-        if slot.offset:
-            slot.target.add_(slot.offset)
+        slot.fill(source)
 
 
 def _check_names(wanted: set[str], found: frozenset[str]) -> None:
@@ -57,10 +49,9 @@ def _check_names(wanted: set[str], found: frozenset[str]) -> None:
         )
 
 
-def _check_shape(slot: WeightSlot, shape: tuple[int, ...]) -> None:
-    wanted = tuple(slot.target.shape)
-    if shape != wanted:
-        raise ModelFileError(f"weight {slot.name} has shape {shape}; the configuration makes it {wanted}")
+def _check_shape(slot: Slot, shape: tuple[int, ...]) -> None:
+    if shape != slot.shape:
+        raise ModelFileError(f"weight {slot.name} has shape {shape}; the configuration makes it {slot.shape}")
 
 
 def _some(names: list[str]) -> str:

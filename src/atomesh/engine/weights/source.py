@@ -1,5 +1,6 @@
 """A checkpoint's weights under Hugging Face's parameter names, read straight into where they are to lie."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -72,6 +73,23 @@ class WeightSource:
         with torch.no_grad():
             _read_rows(parameter, rows)
 
+    def encoding(self, name: str) -> str:
+        """How the file has it, such as Q4_1. Raises ModelFileError if there is no such parameter."""
+        return self._find(name).stored.encoding.name
+
+    def rows(self, name: str) -> Iterator[torch.Tensor]:
+        """A matrix's rows in order, in parts of bounded size, of any float dtype. Raises as `read_into`."""
+        parameter = self._find(name)
+        check_encoding(parameter.stored.encoding, name)
+        yield from _row_chunks(parameter, *parameter.stored.shape)
+
+    def block_rows(self, name: str) -> Iterator[torch.Tensor]:
+        """The same as the file's bytes, uint8 [rows, bytes of a row]."""
+        parameter = self._find(name)
+        for raw in _raw_chunks(parameter, *parameter.stored.shape):
+            rows = torch.frombuffer(bytearray(raw.data), dtype=torch.uint8).view(raw.count, -1)
+            yield _in_order(parameter, rows)
+
     def _find(self, name: str) -> _Parameter:
         parameter = self._parameters.get(name)
         if parameter is None:
@@ -92,9 +110,28 @@ def _hf_parameter(stored: StoredTensor, _: ModelConfig) -> tuple[str, _Parameter
     return stored.name, _Parameter(stored)
 
 
+@dataclass(frozen=True, slots=True)
+class _RawRows:
+    count: int
+    data: memoryview
+
+
 def _read_rows(parameter: _Parameter, out: torch.Tensor) -> None:
+    start = 0
+    for values in _row_chunks(parameter, *out.shape):
+        out[start : start + values.shape[0]].copy_(values)
+        start += values.shape[0]
+
+
+def _row_chunks(parameter: _Parameter, num_rows: int, columns: int) -> Iterator[torch.Tensor]:
+    for raw in _raw_chunks(parameter, num_rows, columns):
+        values = _in_order(parameter, dequantise(raw.data, parameter.stored.encoding).view(-1, columns))
+        yield values.float() - parameter.offset if parameter.offset else values
+
+
+def _raw_chunks(parameter: _Parameter, num_rows: int, columns: int) -> Iterator[_RawRows]:
+    """Whole heads at a time, where their rows are interleaved."""
     stored, unit = parameter.stored, parameter.rotated_head_dim or 1
-    num_rows, columns = out.shape
     if num_rows % unit:
         raise ModelFileError(
             f"tensor {stored.name!r} has {num_rows} rows, which are not whole heads of {unit}"
@@ -103,9 +140,12 @@ def _read_rows(parameter: _Parameter, out: torch.Tensor) -> None:
     step = max(_CHUNK_ELEMENTS // (columns * unit), 1) * unit
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
-        values = dequantise(stored.data[start * row_bytes : stop * row_bytes], stored.encoding)
-        if parameter.rotated_head_dim:
-            values = values.view(-1, unit // 2, 2, columns).transpose(1, 2).reshape(stop - start, columns)
-        if parameter.offset:
-            values = values.float() - parameter.offset
-        out[start:stop].copy_(values.view(stop - start, columns))
+        yield _RawRows(stop - start, stored.data[start * row_bytes : stop * row_bytes])
+
+
+def _in_order(parameter: _Parameter, rows: torch.Tensor) -> torch.Tensor:
+    """Rows as Hugging Face has them: the two halves of a head one after the other."""
+    unit = parameter.rotated_head_dim
+    if not unit:
+        return rows
+    return rows.view(-1, unit // 2, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)
