@@ -38,6 +38,7 @@ soak: $(TESTING)
 
 bench: $(TESTING)
 	$(BIN)/python benchmarks/engine.py $(or $(MODEL),smollm2-135m-instruct) --write docs/results.md
+	$(BIN)/python benchmarks/attention.py --write docs/results.md
 	$(BIN)/python benchmarks/frontend.py --write docs/results.md
 	$(BIN)/python benchmarks/kv_transfer.py --write docs/results.md
 	$(BIN)/python benchmarks/interference.py --write docs/results.md
