@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from atomesh.cli.refusal_pipe import REFUSAL_FD, RefusalPipe
@@ -25,6 +26,7 @@ class ChildSpec:
     stop_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
     inherited_fds: tuple[int, ...] = ()
+    head_start_s: float = 0.0  # of those before it, at the first start
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Child:
         """Run it, and again whenever it ends; None once stopped, else why another try has no point."""
         quick_endings = 0
         try:
+            await self._let_others_begin()
             while not self._stopping.is_set():
                 began = time.monotonic()
                 status = await self._run_once()
@@ -61,6 +64,11 @@ class Child:
             return None
         finally:
             self._gone.set()
+
+    async def _let_others_begin(self) -> None:
+        if self._spec.head_start_s > 0.0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), self._spec.head_start_s)
 
     async def stop(self) -> None:
         """Ask it to finish, and kill it when it does not within its `stop_s`."""

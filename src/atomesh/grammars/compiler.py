@@ -8,7 +8,8 @@ from llguidance import LLMatcher, LLTokenizer
 
 from atomesh.errors import InvalidRequestError
 from atomesh.grammars.json_schema.faults import name_keyword
-from atomesh.grammars.limits import MAX_SOURCE_BYTES, parser_limits
+from atomesh.grammars.limits import parser_limits
+from atomesh.grammars.size import check_size
 from atomesh.grammars.source import grammar_text
 from atomesh.grammars.vocabulary import Vocabulary
 from atomesh.protocol.grammar import GrammarSpec
@@ -50,12 +51,6 @@ class GrammarCompiler:
         if probe.is_error():
             raise InvalidRequestError(explain_fault(probe.get_error()))
         return matcher
-
-
-def check_size(spec: GrammarSpec) -> None:
-    size = len(spec.source.encode("utf-8", "surrogatepass"))
-    if size > MAX_SOURCE_BYTES:
-        raise InvalidRequestError(f"it has {size} bytes; the limit is {MAX_SOURCE_BYTES}: simplify it")
 
 
 def explain_fault(found: str) -> str:

@@ -2,8 +2,6 @@
 
 from llguidance import LLParserLimits
 
-MAX_SOURCE_BYTES = 256 * 2**10
-
 
 def parser_limits() -> LLParserLimits:
     """The same wherever a grammar is compiled, so that what was checked also runs.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from atomesh.errors import InvalidRequestError
 from atomesh.frontend.structured_output.asked_grammar import AsksForGrammar, asked_grammar
 from atomesh.frontend.structured_output.grammar_checker import GrammarChecker
-from atomesh.grammars.compiler import check_size
+from atomesh.grammars.size import check_size
 from atomesh.protocol.grammar import GrammarSpec
 
 if TYPE_CHECKING:
