@@ -310,7 +310,7 @@ def test_a_bar_counts_every_prompt_once(llm: LLM, monkeypatch: pytest.MonkeyPatc
 def test_an_unknown_argument_is_named_beside_those_there_are(model: Path) -> None:
     with pytest.raises(ConfigurationError, match="LLM has no argument 'tensor_parallel_size'") as caught:
         LLM(model, tensor_parallel_size=2)
-    assert "chat_template, dtype, device, max_model_len, " in caught.value.message
+    assert "chat_template, dtype, weights, device, attention, max_model_len, " in caught.value.message
 
 
 def test_no_prompts_no_outputs(llm: LLM) -> None:

@@ -72,7 +72,7 @@ def test_a_body_that_is_no_json_we_read(wire: Wire, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("path", "fields", "param"),
     [
-        (CHAT, {"max_tokens": 5}, None),
+        (CHAT, {"max_tokens": 5}, "messages"),
         (CHAT, {"messages": []}, "messages"),
         (CHAT, {"messages": "hello"}, "messages"),
         (CHAT, {"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),

@@ -95,8 +95,7 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": TOOLS}, "tools"),
-        ({"tools": TOOLS, "tool_choice": "auto"}, "tools"),
+        ({"tools": [*TOOLS, *TOOLS]}, "tools[1].function.name"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"chat_template": "{{ 1 }}"}, "chat_template"),
         ({"chat_template_kwargs": {"evil": 1}}, "chat_template_kwargs.evil"),
