@@ -43,7 +43,7 @@ from atomesh.frontend.openai.responses.response_store import check_response_stor
 from atomesh.protocol.address import UnixAddress
 
 STOP_S = 5.0  # beyond the time for draining
-GATEWAY_HEAD_START_S = 0.5  # it answers while workers load, and is not to wait for a core among them
+GATEWAY_HEAD_START_S = 0.5  # before workers that outnumber the cores: it is to answer while they load
 PREFILL_NICENESS = 5  # a gateway without a core of its own runs where prefill does, and goes first there
 
 
@@ -162,13 +162,14 @@ def _gateway(flags: _Flags, workers: list[str], listener: socket.socket) -> Chil
 
 
 def _workers(flags: _Flags, pools: Pools, sockets: Path) -> list[ChildSpec]:
-    shares = share_cores(usable_cores(), pools.total)
+    cores = usable_cores()
+    shares = share_cores(cores, pools.total)
     return [
         ChildSpec(
             name=f"worker {seat.worker_id}",
             words=["worker", *_worker_words(flags, seat, sockets), *_place(pools, seat, share)],
             stop_s=STOP_S,
-            head_start_s=GATEWAY_HEAD_START_S,
+            head_start_s=GATEWAY_HEAD_START_S if pools.total > len(cores) else 0.0,
         )
         for seat, share in zip(pools.seats, shares, strict=True)
     ]

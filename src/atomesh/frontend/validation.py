@@ -1,6 +1,6 @@
 """Fields and headers that are refused by name, so that nothing a client relies on is dropped in silence."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 from starlette.datastructures import Headers
@@ -61,13 +61,14 @@ def refused_fields() -> frozenset[str]:
     return frozenset(_REFUSED_FIELDS)
 
 
-def refuse_fields(fields: Mapping[str, msgspec.Raw]) -> None:
+def refuse_fields(fields: Mapping[str, msgspec.Raw], own_fields: Collection[str] = ()) -> None:
     """Raises InvalidRequestError for the first refused field that asks for anything; null is absence.
 
-    One list for every generating route, so that none drops in silence what another refuses.
+    One list for every generating route, so that none drops in silence what another refuses; but not
+    `own_fields`, which mean something else where they were sent.
     """
     for name, reason in _REFUSED_FIELDS.items():
-        if name in fields and _asks(name, fields):
+        if name in fields and name not in own_fields and _asks(name, fields):
             raise InvalidRequestError(f"{name} {reason}", param=name)
 
 

@@ -35,7 +35,7 @@ class RequestDecoder(Generic[R]):
     async def decode(self, body: bytes) -> R:
         """Refused fields raise InvalidRequestError, unknown ones are counted."""
         decoded = await self._frontend.texts.run(len(body), lambda: self._decoder.decode(body))
-        refuse_fields({name: decoded.fields[name] for name in decoded.fields if name not in self._own_fields})
+        refuse_fields(decoded.fields, self._own_fields)
         if unknown := decoded.unknown_fields():
             self._frontend.metrics.unknown_fields.labels(self._path).inc(len(unknown))
         return decoded.request
