@@ -62,6 +62,14 @@ def test_any_shape_gives_what_torch_gives(
     assert error.max() <= 1e-5 * (1 + inputs**0.5)
 
 
+@pytest.mark.parametrize(("form", "group"), [("int8", 64), ("int4", 32)])
+def test_codes_are_the_nearest_of_a_great_many(form: WeightFormat, group: int) -> None:
+    shape = MatrixShape(400, 2048, form, group)
+    weights = randn(400, 2048, seed=1)
+
+    assert torch.allclose(all_rows(packed(shape, weights)), quantised_weights(weights, shape), atol=1e-5)
+
+
 @pytest.mark.parametrize(("form", "group"), FORMATS)
 def test_a_row_is_the_same_alone_and_beside_others_on_one_thread_and_two(
     form: WeightFormat, group: int

@@ -65,10 +65,12 @@ private:
     uint8_t* codes_;
 };
 
-int nearest_code(float value, float scale, float minimum, int most) {
+// Within least … most.
+int nearest_code(float value, float scale, int least, int most) {
     if (!(scale > 0)) return 0;
-    const float steps = std::nearbyintf((value - minimum) / scale);
-    return steps > 0 ? static_cast<int>(std::min(steps, static_cast<float>(most))) : 0;
+    const float steps = std::nearbyintf(value / scale);
+    if (!(steps > static_cast<float>(least))) return least;
+    return static_cast<int>(std::min(steps, static_cast<float>(most)));
 }
 
 void quantise_bytes(const Output& output, int64_t group, const float* values, int64_t first, int64_t count) {
@@ -77,7 +79,7 @@ void quantise_bytes(const Output& output, int64_t group, const float* values, in
     output.scale(group) = to_half(most / 127);
     const float scale = from_half(output.scale(group));
     for (int64_t i = 0; i < count; ++i)
-        output.set_code(first + i, scale > 0 ? nearest_code(values[first + i], scale, -128 * scale, 255) : 128);
+        output.set_code(first + i, nearest_code(values[first + i], scale, -128, 127) + 128);
 }
 
 void quantise_nibbles(const Output& output, int64_t group, const float* values, int64_t first, int64_t count) {
@@ -86,7 +88,7 @@ void quantise_nibbles(const Output& output, int64_t group, const float* values, 
     output.minimum(group) = to_half(*ends.first);
     const float scale = from_half(output.scale(group)), minimum = from_half(output.minimum(group));
     for (int64_t i = 0; i < count; ++i)
-        output.set_code(first + i, nearest_code(values[first + i], scale, minimum, 15));
+        output.set_code(first + i, nearest_code(values[first + i] - minimum, scale, 0, 15));
 }
 
 void pack_row(const Matrix& matrix, int64_t row, const float* values) {
