@@ -103,15 +103,34 @@ inline __attribute__((always_inline)) void add_quads(
     }
 }
 
+struct CodeOperands {
+    int64_t groups, size, padded;
+    const uint16_t* scales;
+    const uint8_t* codes;
+    const int8_t* x;
+    const float* x_scales;
+    const int32_t* x_sums;
+};
+
+inline CodeOperands code_operands(const Product& product, int64_t panel, int64_t first_row) {
+    const Matrix& matrix = product.matrix;
+    const int64_t groups = matrix.groups(), padded = matrix.padded_inputs();
+    const uint8_t* scales = matrix.panel(panel);
+    return {
+        groups,
+        matrix.group,
+        padded,
+        reinterpret_cast<const uint16_t*>(scales),
+        scales + matrix.scale_bytes(),
+        product.x.bytes + first_row * padded,
+        product.x.scales + first_row * groups,
+        product.x.sums + first_row * groups,
+    };
+}
+
 template <int rows>
 void multiply_bytes(const Product& product, int64_t panel, int64_t first_row) {
-    const Matrix& matrix = product.matrix;
-    const int64_t groups = matrix.groups(), size = matrix.group, padded = matrix.padded_inputs();
-    const uint16_t* scales = reinterpret_cast<const uint16_t*>(matrix.panel(panel));
-    const uint8_t* codes = matrix.panel(panel) + matrix.scale_bytes();
-    const int8_t* x = product.x.bytes + first_row * padded;
-    const float* x_scales = product.x.scales + first_row * groups;
-    const int32_t* x_sums = product.x.sums + first_row * groups;
+    auto [groups, size, padded, scales, codes, x, x_scales, x_sums] = code_operands(product, panel, first_row);
     Floats sums[rows][kWide];
     for (auto& row : sums)
         for (Floats& sum : row) sum = zero_floats();
@@ -136,13 +155,7 @@ void multiply_bytes(const Product& product, int64_t panel, int64_t first_row) {
 
 template <int rows>
 void multiply_nibbles(const Product& product, int64_t panel, int64_t first_row) {
-    const Matrix& matrix = product.matrix;
-    const int64_t groups = matrix.groups(), size = matrix.group, padded = matrix.padded_inputs();
-    const uint16_t* scales = reinterpret_cast<const uint16_t*>(matrix.panel(panel));
-    const uint8_t* codes = matrix.panel(panel) + matrix.scale_bytes();
-    const int8_t* x = product.x.bytes + first_row * padded;
-    const float* x_scales = product.x.scales + first_row * groups;
-    const int32_t* x_sums = product.x.sums + first_row * groups;
+    auto [groups, size, padded, scales, codes, x, x_scales, x_sums] = code_operands(product, panel, first_row);
     const Ints low = splat_byte(15);
     Floats sums[rows][kWide];
     for (auto& row : sums)
