@@ -1,6 +1,6 @@
 #pragma once
 
-// A weight matrix W [outputs, inputs], packed for y = x Wᵀ. matrix.py holds the same structure.
+// A weight matrix W [outputs, inputs], packed for y = x Wᵀ. packed_matrix.py holds the same structure.
 //
 // Outputs lie in panels of 32, two groups of lanes; what is beyond the last output is zero. A panel holds all inputs:
 //   bfloats: for each pair of inputs, 32 outputs × 2 numbers;
