@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -46,11 +47,16 @@ public:
     }
 
 private:
+    // Fewer, where the machine refuses threads: those that there are do the work.
     void grow(int32_t helpers) {
         while (static_cast<int32_t>(threads_.size()) < helpers) {
             const int32_t index = static_cast<int32_t>(threads_.size());
             const uint64_t seen = round_.load();
-            threads_.emplace_back([this, index, seen] { help(index, seen); });
+            try {
+                threads_.emplace_back([this, index, seen] { help(index, seen); });
+            } catch (const std::system_error&) {
+                return;
+            }
             threads_.back().detach();
         }
     }
