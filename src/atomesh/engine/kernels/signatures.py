@@ -15,6 +15,8 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         None,
         (_POINTER, _POINTER, _INT, _LONG, _POINTER, _INT, _LONG, _LONG, _INT),
     ),
+    # paged_attention.cpp
+    "atomesh_paged_attention": (None, (_POINTER,)),
     # packing.cpp
     "atomesh_matrix_bytes": (_LONG, (_POINTER,)),
     "atomesh_pack_floats": (None, (_POINTER, _LONG, _LONG, _POINTER, _INT)),
