@@ -2,7 +2,7 @@
 
 Used by the package's build, so that a wheel carries the objects, and by `library` at first use. An object's
 name tells the instruction set, a digest of the sources and options, and the compiler: whatever changes makes
-another file, and a file that is there is whole, since it appears by a rename.
+another file, and a file that is there is whole, since it appears by a rename once it is on the disk.
 """
 
 import fcntl
@@ -23,6 +23,8 @@ COMPILERS = ("g++", "clang++", "c++")
 PACKAGED = "packaged"  # in place of the compiler: what a wheel brought
 COMPILE_LIMIT_S = 300
 KEPT_OBJECTS = 8
+_ELF_HEADER_BYTES = 64
+_SECTION_HEADERS = (slice(40, 48), slice(58, 60), slice(60, 62))  # their offset, size and number
 # Products are fused where the source says so and nowhere else: results are the same under every compiler.
 OPTIONS = (
     "-std=c++17",
@@ -79,6 +81,7 @@ def compiled_object(
             unfinished = target.with_suffix(f".{os.getpid()}.tmp")
             try:
                 _compile(instructions, compiler, unfinished, sources)
+                _flush(unfinished)
                 unfinished.replace(target)
             finally:
                 unfinished.unlink(missing_ok=True)
@@ -98,12 +101,33 @@ def existing_object(
     return next(found, None)
 
 
+def is_whole(path: Path) -> bool:
+    """Whether it reaches to its last section header: one cut short would end the process that loads it."""
+    with path.open("rb") as file:
+        header = file.read(_ELF_HEADER_BYTES)
+        length = os.fstat(file.fileno()).st_size
+    if len(header) < _ELF_HEADER_BYTES:
+        return False
+    sections, size, count = (int.from_bytes(header[at], "little") for at in _SECTION_HEADERS)
+    return 0 < sections + size * count <= length
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def _compile(instructions: InstructionSet, compiler: Compiler, target: Path, sources: Path) -> None:
     files = [str(source) for source in sorted(sources.glob("*.cpp"))]
     command = [compiler.path, *OPTIONS, *instructions.options, "-o", str(target), *files]
     try:
         done = subprocess.run(  # noqa: S603  the compiler that the operator has on the search path
-            command, capture_output=True, text=True, check=False, timeout=COMPILE_LIMIT_S
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=COMPILE_LIMIT_S,
         )
     except subprocess.TimeoutExpired:
         raise ConfigurationError(f"{compiler.path} took longer than {COMPILE_LIMIT_S} s") from None

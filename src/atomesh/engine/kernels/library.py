@@ -17,7 +17,7 @@ import logging
 from functools import cache
 from pathlib import Path
 
-from atomesh.engine.kernels.compiling import compiled_object, existing_object, find_compiler
+from atomesh.engine.kernels.compiling import compiled_object, existing_object, find_compiler, is_whole
 from atomesh.engine.kernels.instruction_set import InstructionSet, best_instruction_set, processor_flags
 from atomesh.engine.kernels.signatures import declare
 from atomesh.errors import ConfigurationError
@@ -49,6 +49,8 @@ def open_kernels(where: tuple[Path, ...]) -> ctypes.CDLL:
     instructions = _instructions()
     path = _object(instructions, where)
     try:
+        if not is_whole(path):
+            raise OSError("it is cut short")
         library = declare(ctypes.CDLL(str(path)))
     except (OSError, AttributeError) as error:
         raise NoKernels(f"the kernels in {path} cannot be loaded ({error}); delete that file") from error
@@ -57,7 +59,10 @@ def open_kernels(where: tuple[Path, ...]) -> ctypes.CDLL:
 
 
 def directories() -> tuple[Path, ...]:
-    return (BUILT, USER_CACHE.expanduser())
+    try:
+        return (BUILT, USER_CACHE.expanduser())
+    except RuntimeError:  # a user without a home
+        return (BUILT,)
 
 
 def _instructions() -> InstructionSet:

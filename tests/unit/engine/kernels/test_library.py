@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from atomesh.engine.kernels import library
-from atomesh.engine.kernels.compiling import PACKAGED, object_stem
+from atomesh.engine.kernels.compiling import PACKAGED, existing_object, find_compiler, object_stem
 from atomesh.engine.kernels.instruction_set import best_instruction_set, processor_flags
 from atomesh.engine.kernels.library import NoKernels, load_kernels, open_kernels
 
@@ -94,11 +94,22 @@ def test_a_directory_that_cannot_be_written_is_passed_over(tmp_path: Path) -> No
     assert len(list((tmp_path / "cache").glob("*.so"))) == 1
 
 
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "USER_CACHE", Path("~no-such-user/kernels"))
+
+    assert library.directories() == (library.BUILT,)
+
+
 @needs_kernels
-def test_a_damaged_object_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["empty", "half", "end", "other"])
+def test_a_damaged_object_is_named(damage: str, tmp_path: Path) -> None:
     instructions = best_instruction_set(processor_flags(library.CPUINFO.read_text()))
     assert instructions is not None
-    (tmp_path / f"{object_stem(instructions)}-{PACKAGED}.so").write_bytes(b"not an object")
+    whole = existing_object(instructions, find_compiler(), library.directories())
+    assert whole is not None
+    data = whole.read_bytes()
+    damaged = {"empty": b"", "half": data[: len(data) // 2], "end": data[:-1], "other": bytes(len(data))}
+    (tmp_path / f"{object_stem(instructions)}-{PACKAGED}.so").write_bytes(damaged[damage])
 
     with pytest.raises(NoKernels, match=r"cannot be loaded \(.*\); delete that file$"):
         open_kernels((tmp_path,))
