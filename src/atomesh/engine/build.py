@@ -59,7 +59,8 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
     dtype = choose_dtype(options.dtype if options.weights == "auto" else "bfloat16", device)
     speed = measure_speed(dtype, device, MonotonicClock())  # before memory is taken
     source = WeightSource(checkpoint)  # first: it refuses sizes that the files do not bear out
-    factory = TensorFactory(dtype, device, packing_plan(options.weights, source))
+    packing = packing_plan(options.weights, source)
+    factory = TensorFactory(dtype, device, packing)
     model = build_model(config, factory)
     load_weights(model, source)
     size = _size(config, options, factory)
@@ -83,7 +84,10 @@ def build_parts(checkpoint: Checkpoint, options: EngineOptions, served_name: str
         executor=_executor(model, config, pool, attention),
         memory=pool.memory,
         layout=lambda: kv_layout(
-            config, description, weights_digest(checkpoint, options.weights), factory.dtype.itemsize
+            config,
+            description,
+            weights_digest(checkpoint, None if packing is None else packing.choice),
+            factory.dtype.itemsize,
         ),
         warm_up=pool.touch_in_background,
         roofline=roofline(config, factory.dtype.itemsize, speed),

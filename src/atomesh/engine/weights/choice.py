@@ -1,5 +1,7 @@
 """From what the operator chose of the weights' type to how they are packed."""
 
+import logging
+
 import torch
 
 from atomesh.engine.kernels.library import load_kernels
@@ -7,6 +9,8 @@ from atomesh.engine.kernels.packing_plan import PackingPlan
 from atomesh.engine.options import EngineOptions, WeightsChoice
 from atomesh.engine.weights.source import WeightSource
 from atomesh.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
 
 
 def check_weights(options: EngineOptions) -> None:
@@ -27,11 +31,12 @@ def check_weights(options: EngineOptions) -> None:
 
 
 def packing_plan(choice: WeightsChoice, source: WeightSource) -> PackingPlan | None:
-    """None where torch multiplies: by choice, or for want of kernels, in bfloat16 then."""
+    """None where torch multiplies: by choice, or for want of kernels, by bfloat16 then, as the log says."""
     if choice == "auto":
         return None
     kernels = load_kernels()
     if kernels is None:
+        log.warning("weights are held in bfloat16, not as %s, which takes the C++ kernels", choice)
         return None
     encodings = {name: source.encoding(name) for name in source.names()}
     return PackingPlan(kernels, torch.get_num_threads(), choice, encodings)

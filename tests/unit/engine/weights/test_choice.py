@@ -9,6 +9,7 @@ from atomesh.engine.kernels.library import load_kernels
 from atomesh.engine.layers.weight_slot import TensorFactory
 from atomesh.engine.models.registry import build_model
 from atomesh.engine.options import EngineOptions, WeightsChoice
+from atomesh.engine.weights import choice
 from atomesh.engine.weights.choice import check_weights, packing_plan
 from atomesh.engine.weights.loader import load_weights
 from atomesh.engine.weights.source import WeightSource
@@ -22,16 +23,16 @@ CPU = torch.device("cpu")
 
 @needs_kernels
 @pytest.mark.parametrize(
-    ("choice", "error"), [("bfloat16", 0.004), ("as-file", 0.004), ("int8", 0.01), ("int4", 0.15)]
+    ("asked", "error"), [("bfloat16", 0.004), ("as-file", 0.004), ("int8", 0.01), ("int4", 0.15)]
 )
 def test_every_weight_of_a_file_lands_where_it_belongs(
-    tmp_path: Path, choice: WeightsChoice, error: float
+    tmp_path: Path, asked: WeightsChoice, error: float
 ) -> None:
     checkpoint = open_checkpoint(write_tiny_model(tmp_path))
     source = WeightSource(checkpoint)
     models = [
         build_model(checkpoint.config, TensorFactory(torch.float32, CPU)),
-        build_model(checkpoint.config, TensorFactory(torch.bfloat16, CPU, packing_plan(choice, source))),
+        build_model(checkpoint.config, TensorFactory(torch.bfloat16, CPU, packing_plan(asked, source))),
     ]
     for model in models:
         load_weights(model, source)
@@ -53,6 +54,16 @@ def test_names_and_shapes_are_those_of_the_plain_model(tmp_path: Path) -> None:
     )
 
     assert packed == plain
+
+
+def test_without_kernels_the_log_says_what_the_weights_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(choice, "load_kernels", lambda: None)
+    source = WeightSource(open_checkpoint(write_tiny_model(tmp_path)))
+
+    assert [packing_plan(asked, source) for asked in ("auto", "int4")] == [None, None]
+    assert caplog.messages == ["weights are held in bfloat16, not as int4, which takes the C++ kernels"]
 
 
 def test_what_contradicts_the_choice_is_refused() -> None:

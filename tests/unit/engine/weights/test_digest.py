@@ -26,6 +26,11 @@ def test_other_weights_and_other_use_of_the_same_weights_differ(
     assert weights_digest(open_checkpoint(ours)) != weights_digest(open_checkpoint(theirs))
 
 
+def test_packed_otherwise_they_differ(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_tiny_model(tmp_path))
+    assert len({weights_digest(checkpoint, packed_as) for packed_as in (None, "int8", "int4")}) == 3
+
+
 def test_one_bit_makes_another_digest(tmp_path: Path) -> None:
     ours, theirs = (write_tiny_gguf(tmp_path / f"{name}.gguf") for name in ("ours", "theirs"))
     damaged = bytearray(theirs.read_bytes())
