@@ -1,17 +1,14 @@
 """The fast attention against its definition, over a pool whose unused slots hold NaN."""
 
-import random
-
 import pytest
 import torch
 
-from atomesh.engine.attention.paged_kv import PagedKV
 from atomesh.engine.attention.reference import ReferenceAttention
-from atomesh.engine.attention.shape import AttentionShape, SequenceSpan
+from atomesh.engine.attention.shape import AttentionShape
 from atomesh.engine.attention.torch_attention import TILE_ROWS, TorchAttention
+from atomesh.testing.paged_batch import lay_out, poisoned_pool
 
 HEAD_DIM = 8
-NUM_BLOCKS = 64
 
 SHAPES = {
     "grouped heads": AttentionShape(6, 2, HEAD_DIM, 0.35, None, (None, None)),
@@ -36,34 +33,12 @@ BATCHES = {
 }
 
 
-def make_pool(shape: AttentionShape, block_size: int, spans: list[SequenceSpan], seed: int) -> PagedKV:
-    """Earlier tokens' KV is random; everything else is NaN."""
-    generator = torch.Generator().manual_seed(seed)
-    size = (NUM_BLOCKS, len(shape.windows), 2, shape.num_kv_heads, block_size, shape.head_dim)
-    storage = torch.full(size, float("nan"))
-    for span in spans:
-        for position in range(span.start):
-            place = span.blocks[position // block_size], position % block_size
-            storage[place[0], :, :, :, place[1]] = torch.randn(*size[1:4], HEAD_DIM, generator=generator)
-    return PagedKV(storage)
-
-
-def lay_out(batch: list[tuple[int, int]], block_size: int, seed: int) -> list[SequenceSpan]:
-    free = random.Random(seed).sample(range(NUM_BLOCKS), NUM_BLOCKS)
-    spans, row = [], 0
-    for start, end in batch:
-        blocks = [free.pop() for _ in range(-(-end // block_size))]
-        spans.append(SequenceSpan(row, start, end, blocks))
-        row += end - start
-    return spans
-
-
 @pytest.mark.parametrize("block_size", [16, 32])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_equals_the_reference(shape: AttentionShape, batch: list[tuple[int, int]], block_size: int) -> None:
     spans = lay_out(batch, block_size, seed=len(batch))
-    pools = [make_pool(shape, block_size, spans, seed=1) for _ in range(2)]
+    pools = [poisoned_pool(shape, block_size, spans, seed=1) for _ in range(2)]
     reference = ReferenceAttention(shape, pools[0], spans)
     fast = TorchAttention(shape, pools[1]).prepare(spans)
     torch.manual_seed(2)
@@ -84,7 +59,7 @@ def test_equals_the_reference(shape: AttentionShape, batch: list[tuple[int, int]
 def test_a_prompt_longer_than_a_tile(window: int | None) -> None:
     shape = AttentionShape(2, 1, HEAD_DIM, 0.35, None, (window,))
     spans = lay_out([(30, 30 + TILE_ROWS + 40)], 16, seed=3)
-    pools = [make_pool(shape, 16, spans, seed=1) for _ in range(2)]
+    pools = [poisoned_pool(shape, 16, spans, seed=1) for _ in range(2)]
     query = torch.randn(TILE_ROWS + 40, 2, HEAD_DIM)
     key_value = torch.randn(TILE_ROWS + 40, 2, HEAD_DIM)
     torch.testing.assert_close(
@@ -98,7 +73,7 @@ def test_a_prompt_longer_than_a_tile(window: int | None) -> None:
 def test_queries_that_are_views_of_a_fused_product() -> None:
     shape = SHAPES["grouped heads"]
     spans = lay_out([(0, 20), (40, 41)], 16, seed=3)
-    pools = [make_pool(shape, 16, spans, seed=1) for _ in range(2)]
+    pools = [poisoned_pool(shape, 16, spans, seed=1) for _ in range(2)]
     heads = torch.randn(21, 6 + 4, HEAD_DIM)
     answers = [
         attention.attend(0, heads[:, :6], heads[:, 6:])
@@ -112,7 +87,7 @@ def test_queries_that_are_views_of_a_fused_product() -> None:
 
 def test_a_longer_context_grows_the_masks() -> None:
     shape = AttentionShape(2, 1, HEAD_DIM, 0.35, None, (None,))
-    pool = make_pool(shape, 16, [], seed=1)
+    pool = poisoned_pool(shape, 16, [], seed=1)
     attention = TorchAttention(shape, pool)
     key_value = torch.zeros(TILE_ROWS + 8, 2, HEAD_DIM)
     key_value[:, 1] = torch.arange(TILE_ROWS + 8)[:, None]  # the mean of what is seen tells how much is seen
