@@ -5,10 +5,9 @@ Both read the same pool in turn, layer after layer, so that caches hold little o
 """
 
 import argparse
-import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,10 +20,11 @@ from revision import commit
 
 from atomesh.engine.attention.cpu_attention import CpuAttention
 from atomesh.engine.attention.paged_kv import PagedKV
-from atomesh.engine.attention.shape import AttentionShape, SequenceSpan
+from atomesh.engine.attention.shape import AttentionShape
 from atomesh.engine.attention.torch_attention import TorchAttention
 from atomesh.engine.execution.device import DTYPES
 from atomesh.engine.kernels.library import load_kernels
+from atomesh.testing.paged_batch import lay_out
 
 OWNER = "benchmarks/attention.py"
 BLOCK_SIZE = 32
@@ -98,8 +98,8 @@ class Report:
 
 def measure(name: str, shape: AttentionShape, dtype: torch.dtype, options: argparse.Namespace) -> Timing:
     batch = BATCHES[name]
-    spans = lay_out(batch)
-    num_blocks = sum(len(span.blocks) for span in spans)
+    num_blocks = sum(-(-end // BLOCK_SIZE) for _, end in batch)
+    spans = lay_out(batch, BLOCK_SIZE, seed=1, num_blocks=num_blocks)
     size = (num_blocks, len(shape.windows), 2, shape.num_kv_heads, BLOCK_SIZE, shape.head_dim)
     pool = PagedKV(torch.rand(size).to(dtype))
     kernels = load_kernels()
@@ -121,16 +121,6 @@ def measure(name: str, shape: AttentionShape, dtype: torch.dtype, options: argpa
         bytes=sum(end for _, end in batch) * 2 * shape.num_kv_heads * shape.head_dim * dtype.itemsize,
         flops=4.0 * shape.num_heads * shape.head_dim * pairs,
     )
-
-
-def lay_out(batch: Sequence[tuple[int, int]]) -> list[SequenceSpan]:
-    counts = [-(-end // BLOCK_SIZE) for _, end in batch]
-    free = random.Random(1).sample(range(sum(counts)), sum(counts))  # noqa: S311
-    spans, row = [], 0
-    for (start, end), count in zip(batch, counts, strict=True):
-        spans.append(SequenceSpan(row, start, end, [free.pop() for _ in range(count)]))
-        row += end - start
-    return spans
 
 
 def timed(work: Callable[[], torch.Tensor]) -> float:

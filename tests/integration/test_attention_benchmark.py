@@ -24,7 +24,7 @@ SIZES = (
 )
 
 
-@pytest.mark.skipif(load_kernels() is None, reason="no compiler, or no such processor")
+@pytest.mark.skipif(load_kernels() is None, reason="nothing to measure: no compiler, or no such processor")
 def test_counts_what_is_read_and_computed() -> None:
     done = subprocess.run(
         [sys.executable, BENCHMARK, *SIZES, "--json"],
