@@ -60,7 +60,8 @@ class EngineFlags:
     """Type of weights, products and KV; auto: bfloat16 where the processor is fast at it, else float32."""
     weights: WeightsChoice = "auto"
     """Type that weights have in memory: auto, as --dtype says; bfloat16; int8 or int4 (groups of 64 or 32
-    share a scale); as-file: 4-bit and 8-bit blocks of a GGUF file as they are. Not with --dtype float32."""
+    share a scale); as-file: 4-bit and 8-bit blocks of a GGUF file as they are. Not with --dtype float32; all
+    but auto by C++ kernels, bfloat16 without."""
     device: DeviceKind = "cpu"
     """cuda also means AMD's GPUs, through ROCm's PyTorch."""
     attention: AttentionChoice = "torch"
