@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from queue import SimpleQueue
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,12 +38,13 @@ class GrammarChecker:
         self._verdicts: OrderedDict[bytes, str] = OrderedDict()
         self._keys: WeakKeyDictionary[SpellsTokens, dict[tuple[int, ...], str]] = WeakKeyDictionary()
         self._num_keys = 0
-        self._waiting = 0
+        self._asked: dict[bytes, asyncio.Future[str]] = {}
 
     async def find_fault(self, spec: GrammarSpec, tokenizer: SpellsTokens, model: ModelDescription) -> str:
         """Why answers of the model cannot obey it; empty when they can.
 
-        Raises ServiceUnavailableError when too many wait, or somebody else stopped the process.
+        Whoever asks the same meanwhile waits for the same. Raises ServiceUnavailableError when too many
+        grammars wait, or somebody else stopped the process.
         """
         key = self._key(tokenizer, model)
         digest = _digest(key, spec)
@@ -51,18 +52,15 @@ class GrammarChecker:
         if known is not None:
             self._verdicts.move_to_end(digest)
             return known
-        if self._waiting >= MOST_WAITING:
-            raise ServiceUnavailableError("too many grammars are waiting to be compiled; try again later")
-        self._waiting += 1
-        try:
+        asked = self._asked.get(digest)
+        if asked is None:
+            if len(self._asked) >= MOST_WAITING:
+                raise ServiceUnavailableError("too many grammars are waiting to be compiled; try again later")
             loop = asyncio.get_running_loop()
-            fault = await loop.run_in_executor(self._threads, self._ask, key, spec, tokenizer, model)
-        finally:
-            self._waiting -= 1
-        self._verdicts[digest] = fault
-        if len(self._verdicts) > KEPT_VERDICTS:
-            self._verdicts.popitem(last=False)
-        return fault
+            asked = loop.run_in_executor(self._threads, self._ask, key, spec, tokenizer, model)
+            asked.add_done_callback(partial(self._learn, digest))
+            self._asked[digest] = asked
+        return await asyncio.shield(asked)  # who leaves does not take it from the others
 
     def close(self) -> None:
         if "_threads" in vars(self):
@@ -80,6 +78,14 @@ class GrammarChecker:
         for _ in range(PROCESSES):
             checkers.put(_Checker())
         return checkers
+
+    def _learn(self, digest: bytes, asked: "asyncio.Future[str]") -> None:
+        del self._asked[digest]
+        if asked.cancelled() or asked.exception() is not None:
+            return
+        self._verdicts[digest] = asked.result()
+        if len(self._verdicts) > KEPT_VERDICTS:
+            self._verdicts.popitem(last=False)
 
     def _key(self, tokenizer: SpellsTokens, model: ModelDescription) -> str:
         """Of a vocabulary: never used for another."""

@@ -127,6 +127,28 @@ def test_the_line_is_bounded(checker: GrammarChecker) -> None:
     assert isinstance(found[-1], ServiceUnavailableError)
 
 
+def test_a_crowd_that_asks_the_same_is_one_in_line_and_who_leaves_takes_nothing_away(
+    checker: GrammarChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[object] = []
+    ask = checker._ask
+    monkeypatch.setattr(checker, "_ask", lambda *words: compiled.append(words) or ask(*words))
+
+    async def crowd() -> list[object]:
+        spec = GrammarSpec(kind="regex", source="all of them")
+        asked = [
+            asyncio.create_task(checker.find_fault(spec, TOKENIZER, MODEL)) for _ in range(MOST_WAITING + 9)
+        ]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    first, *others = asyncio.run(crowd())
+    assert isinstance(first, asyncio.CancelledError)
+    assert others == [""] * (MOST_WAITING + 8)
+    assert len(compiled) == 1
+
+
 def test_a_process_that_was_killed_is_no_fault_of_the_grammar(checker: GrammarChecker, check: Check) -> None:
     assert check("regex", "before") == ""
     checkers = [checker._checkers.get() for _ in range(2)]
