@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from atomesh.grammars.json_schema.walk import locate
 from atomesh.protocol.grammar import GrammarSpec
 
 MAX_LEVELS = 1000  # llguidance 1.9 needs 3.5 KiB of stack for each, of 8 MiB
@@ -49,7 +50,7 @@ def _levels_of_schema(schema: Any) -> int:
         for value in containers
         if isinstance(value, dict) and isinstance(value.get("$ref"), str)
     }
-    return whole + sum(levels.get(id(_follow(schema, target)), whole) for target in targets)
+    return whole + sum(levels.get(id(locate(schema, target)), whole) for target in targets)
 
 
 def _containers_in(schema: Any) -> list[Any]:
@@ -65,17 +66,3 @@ def _containers_in(schema: Any) -> list[Any]:
 
 def _inside(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-
-
-def _follow(schema: Any, reference: str) -> Any:
-    """What a reference within the schema names; None where it names nothing that we know (RFC 6901)."""
-    value = schema
-    for word in reference.removeprefix("#").split("/")[1:]:
-        name = word.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-            value = value[int(name)]
-        elif isinstance(value, dict):
-            value = value.get(name)
-        else:
-            return None
-    return value

@@ -35,6 +35,18 @@ def chained(count: int, wrap: str) -> GrammarSpec:
     )
 
 
+def disguised(count: int, levels: int) -> GrammarSpec:
+    """Each reference has two readings: as it stands it names a constant, unquoted what is deep."""
+    definitions: dict[str, object] = {f"%64{number}": {"const": 1} for number in range(count)}
+    for number in range(count):
+        inner: dict[str, object] = {"$ref": f"#/$defs/%64{(number + 1) % count}"}
+        for _ in range(levels):
+            inner = {"anyOf": [inner, {"type": "string"}]}
+        definitions[f"d{number}"] = inner
+    source = json.dumps({"$ref": "#/$defs/%640", "$defs": definitions})
+    return GrammarSpec(kind="json_schema", source=source)
+
+
 def ruled(count: int) -> GrammarSpec:
     rules = "\n".join(f"r{number}: r{number + 1}" for number in range(count))
     return GrammarSpec(kind="lark", source=f'start: r0\n{rules}\nr{count}: "a"')
@@ -73,9 +85,10 @@ def test_what_is_let_through_compiles_on_half_a_stack(spec: GrammarSpec) -> None
             kind="json_schema",
             source=json.dumps({"anyOf": [{"$ref": f"#/$defs/%{n}"} for n in range(MAX_LEVELS // 3 + 1)]}),
         ),
+        disguised(MAX_LEVELS // 4, levels=4),
         ruled(MAX_LEVELS + 1),
     ],
-    ids=["references", "items", "nested", "unknown", "rules"],
+    ids=["references", "items", "nested", "unknown", "disguised", "rules"],
 )
 def test_what_leads_deeper_is_refused(spec: GrammarSpec) -> None:
     with pytest.raises(ValueError, match="levels deep; "):
