@@ -21,7 +21,7 @@ class AnswerFinisher:
     def finish(self, schema: Mapping[str, Any], begun: str) -> str | None:
         """A whole answer that begins so; None if none is near. Raises ValueError where none can begin so."""
         spec = GrammarSpec(kind="json_schema", source=json.dumps(schema))
-        matcher = self._compiler.compile(spec).deep_copy()
+        matcher = self._compiler.compile(spec)
         text = bytearray(begun.encode())
         if matcher.try_consume_tokens(list(text)) < len(text):
             raise ValueError(f"{begun!r} begins no answer")
