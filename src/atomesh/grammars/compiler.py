@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from atomesh.errors import InvalidRequestError
 from atomesh.grammars.json_schema.faults import name_keyword
@@ -29,7 +29,7 @@ class GrammarCompiler:
         """Takes about a second for 100,000 tokens."""
         wrapped = _Wrapped(vocabulary)
         self.num_ids = len(wrapped.tokens)
-        self._tokenizer = LLTokenizer(wrapped, eos_token=wrapped.eos_ids)  # type: ignore[arg-type]
+        self._tokenizer = LLTokenizer(TokenizerWrapper(wrapped), eos_token=wrapped.eos_ids)
 
     def compile(self, spec: GrammarSpec) -> LLMatcher:
         """At the grammar's beginning. Raises InvalidRequestError, which names what is not supported."""
@@ -71,9 +71,8 @@ def _short(words: str) -> str:
 
 
 class _Wrapped:
-    """The vocabulary as LLTokenizer reads it."""
+    """The vocabulary as llguidance's TokenizerWrapper reads it."""
 
-    is_tokenizer_wrapper = True
     bos_token_id = None
 
     def __init__(self, vocabulary: Vocabulary) -> None:

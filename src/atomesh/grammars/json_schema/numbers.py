@@ -1,7 +1,7 @@
 """llguidance computes with doubles: the numbers of a schema are held to what those say exactly."""
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 from atomesh.errors import InvalidRequestError
 
@@ -17,7 +17,7 @@ def bound_numbers(node: dict[str, Any]) -> None:
     Raises InvalidRequestError for numbers that an answer would have to be, and that are larger.
     """
     for keyword in (*_UPPER, *_LOWER):
-        bound: Any = node.get(keyword)
+        bound = node.get(keyword)
         if not _is_number(bound) or abs(bound) <= LARGEST:
             continue
         if (bound > 0) != (keyword in _UPPER):
@@ -48,7 +48,7 @@ def _check_values(keyword: str, values: object) -> None:
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
-        elif _is_number(value) and abs(value) > LARGEST:  # type: ignore[arg-type]
+        elif _is_number(value) and abs(value) > LARGEST:
             raise _too_large(keyword, value)
         elif isinstance(value, str):
             _check_characters(keyword, value)
@@ -63,7 +63,7 @@ def _check_characters(keyword: str, text: str) -> None:
             )
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
