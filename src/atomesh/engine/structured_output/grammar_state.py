@@ -4,10 +4,12 @@ So it is right after a fork, a preemption, a hand-off, or at another worker, who
 """
 
 from collections.abc import Sequence
-
-from llguidance import LLMatcher
+from typing import TYPE_CHECKING
 
 from atomesh.engine.structured_output.prepared import PreparedGrammar
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 
 class GrammarState:
@@ -18,7 +20,7 @@ class GrammarState:
         self._has_begun = not grammar.begins_after
 
     @property
-    def matcher(self) -> LLMatcher | None:
+    def matcher(self) -> "LLMatcher | None":
         """None where the grammar has not begun: every token may follow."""
         return self._matcher if self._has_begun else None
 

@@ -3,16 +3,18 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from atomesh.engine.structured_output.prepared import PreparedGrammar
 from atomesh.errors import UnsupportedFeatureError
-from atomesh.grammars.compiler import GrammarCompiler
 from atomesh.grammars.vocabulary import Vocabulary
 from atomesh.protocol.generation import GenerationRequest
 from atomesh.protocol.grammar import GrammarSpec
+
+if TYPE_CHECKING:
+    from atomesh.grammars.compiler import GrammarCompiler
 
 KEPT_GRAMMARS = 32
 
@@ -90,9 +92,11 @@ class GrammarCache:
                 self._kept.popitem(last=False)
         return prepared
 
-    def _ready_compiler(self) -> GrammarCompiler:
+    def _ready_compiler(self) -> "GrammarCompiler":
         with self._loading:
             if self._compiler is None:
+                from atomesh.grammars.compiler import GrammarCompiler  # llguidance, which most never need
+
                 vocabulary = self._load()
                 self._eos_ids = tuple(vocabulary.eos_ids)
                 self._compiler = GrammarCompiler(vocabulary)

@@ -4,16 +4,19 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLExecutor
 
 from atomesh.engine.core.batch import ScheduledSequence
 from atomesh.engine.structured_output.allowed_tokens import AllowedTokens, read_allowed
 from atomesh.engine.structured_output.grammar_state import GrammarState
 from atomesh.engine.structured_output.prepared import PreparedGrammar
 from atomesh.engine.structured_output.step_masks import NO_MASKS, ComingMasks, Masks, StepMasks
+
+if TYPE_CHECKING:
+    from llguidance import LLExecutor, LLMatcher
 
 KEPT_STATES = 64  # of sequences that are not in the step: preempted, or over
 MATCHER_THREADS = 2
@@ -41,7 +44,9 @@ class MaskMaker:
         return ThreadPoolExecutor(1, thread_name_prefix="atomesh-masks")
 
     @cached_property
-    def _matchers(self) -> LLExecutor:
+    def _matchers(self) -> "LLExecutor":
+        from llguidance import LLExecutor
+
         return LLExecutor(MATCHER_THREADS)
 
     def close(self) -> None:
@@ -51,17 +56,20 @@ class MaskMaker:
     def _make(self, sequences: Sequence[ScheduledSequence]) -> Masks:
         states = {one.sequence_id: self._state(one) for one in sequences}
         self._forget(keep=len(states))
-        begun = [one for one in sequences if states[one.sequence_id].matcher is not None]
-        bits = self._fill(begun, states)
+        begun = [
+            (one, matcher) for one in sequences if (matcher := states[one.sequence_id].matcher) is not None
+        ]
+        widest = max((states[one.sequence_id].grammar.mask_words for one, _ in begun), default=0)
+        bits = self._fill([matcher for _, matcher in begun], widest)
         rows: dict[int, AllowedTokens] = {}
         failures: dict[int, str] = {}
-        for sequence, row in zip(begun, bits, strict=True):
-            state = states[sequence.sequence_id]
-            if state.matcher is not None and state.matcher.is_error():
-                failures[sequence.sequence_id] = state.matcher.get_error()
+        for (sequence, matcher), row in zip(begun, bits, strict=True):
+            if matcher.is_error():
+                failures[sequence.sequence_id] = matcher.get_error()
                 continue
+            eos_ids = states[sequence.sequence_id].grammar.eos_ids
             ends = bool(sequence.sampling.eos_token_ids)
-            rows[sequence.sequence_id] = read_allowed(row, self._vocab_size, state.grammar.eos_ids, ends=ends)
+            rows[sequence.sequence_id] = read_allowed(row, self._vocab_size, eos_ids, ends=ends)
         return Masks(states, rows, failures)
 
     def _state(self, sequence: ScheduledSequence) -> GrammarState:
@@ -77,17 +85,10 @@ class MaskMaker:
         while len(self._states) > keep + KEPT_STATES:
             self._states.popitem(last=False)
 
-    def _fill(
-        self, sequences: Sequence[ScheduledSequence], states: dict[int, GrammarState]
-    ) -> npt.NDArray[np.int32]:
-        """[sequences, words of 32 bits]; llguidance takes no other shape than its vocabulary's."""
-        widths = [states[one.sequence_id].grammar.mask_words for one in sequences]
-        bits = np.zeros((len(sequences), max(widths, default=0)), dtype=np.int32)
-        matchers = [
-            (matcher, row)
-            for row, one in enumerate(sequences)
-            if (matcher := states[one.sequence_id].matcher) is not None
-        ]
+    def _fill(self, matchers: "Sequence[LLMatcher]", words: int) -> npt.NDArray[np.int32]:
+        """[matchers, words of 32 bits]; llguidance takes no other shape than its vocabulary's."""
+        bits = np.zeros((len(matchers), words), dtype=np.int32)
         if matchers:
-            self._matchers.unsafe_compute_mask_ptr(matchers, bits.ctypes.data, bits.strides[0], len(bits))
+            rows = [(matcher, row) for row, matcher in enumerate(matchers)]
+            self._matchers.unsafe_compute_mask_ptr(rows, bits.ctypes.data, bits.strides[0], len(bits))
         return bits

@@ -1,8 +1,11 @@
 """A grammar that is ready to be obeyed."""
 
-from llguidance import LLMatcher
+from typing import TYPE_CHECKING
 
 from atomesh.protocol.grammar import GrammarSpec
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 
 class PreparedGrammar(GrammarSpec, frozen=True, kw_only=True, eq=False):
@@ -12,6 +15,6 @@ class PreparedGrammar(GrammarSpec, frozen=True, kw_only=True, eq=False):
     `mask_words` words of 32 bits. `eos_ids` are the model's.
     """
 
-    matcher: LLMatcher
+    matcher: "LLMatcher"
     mask_words: int
     eos_ids: tuple[int, ...]
