@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atomesh.engine.sampling.reasoning import Steering, steer
+from atomesh.engine.sampling.reasoning import FREE, Steering, steer
 from atomesh.protocol.sampling import SamplingSpec
 
 _LARGEST = torch.finfo(torch.float32).max
@@ -24,14 +24,15 @@ class History:
     output_token_ids: Sequence[int]
 
 
-def constrains(spec: SamplingSpec, num_output_tokens: int) -> bool:
+def constrains(spec: SamplingSpec, output_token_ids: Sequence[int]) -> bool:
     """Whether `constrain` would do anything."""
     return (
-        num_output_tokens < spec.min_tokens
+        len(output_token_ids) < spec.min_tokens
         or spec.repetition_penalty != 1.0
         or spec.presence_penalty != 0.0
         or spec.frequency_penalty != 0.0
         or bool(spec.logit_bias or spec.allowed_token_ids or spec.bad_words)
+        or steer(spec.reasoning, output_token_ids) is not FREE
     )
 
 

@@ -13,7 +13,6 @@ from atomesh.engine.core.batch import SampledToken
 from atomesh.engine.sampling.constraints import History, constrain, constrains
 from atomesh.engine.sampling.logprobs import token_logprobs
 from atomesh.engine.sampling.noise import exponentials
-from atomesh.engine.sampling.reasoning import FREE, steer
 from atomesh.engine.sampling.truncation import truncate, truncates
 from atomesh.engine.sampling.vocab_blocks import argmax, noise_per_row, race
 from atomesh.protocol.generation import TokenLogprobs
@@ -49,9 +48,7 @@ class SampleRow:
 
     @property
     def is_constrained(self) -> bool:
-        if self.allowed is not None or constrains(self.spec, len(self.output_token_ids)):
-            return True
-        return steer(self.spec.reasoning, self.output_token_ids) is not FREE
+        return self.allowed is not None or constrains(self.spec, self.output_token_ids)
 
     def waits(self, count: int) -> npt.NDArray[np.float64]:
         return exponentials(self.spec.seed, self.choice, len(self.output_token_ids), count)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from atomesh.engine.sampling.constraints import History, constrain, constrains
+from atomesh.protocol.reasoning import ReasoningSpec
 from atomesh.protocol.sampling import SamplingSpec
 
 BANNED = -torch.inf
@@ -36,10 +37,12 @@ def constrained(
         (spec(logit_bias={1: 2.0}), 0, True),
         (spec(allowed_token_ids=(0,)), 0, True),
         (spec(bad_words=((1,),)), 0, True),
+        (spec(reasoning=ReasoningSpec(end=(9,), begins_inside=True, max_tokens=2)), 1, False),
+        (spec(reasoning=ReasoningSpec(end=(9,), begins_inside=True, max_tokens=2)), 2, True),
     ],
 )
 def test_knows_when_there_is_nothing_to_do(asked: SamplingSpec, num_output: int, expected: bool) -> None:
-    assert constrains(asked, num_output) is expected
+    assert constrains(asked, [0] * num_output) is expected
 
 
 def test_repetition_penalty_is_for_prompt_and_output_once_a_token() -> None:
