@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atomesh.frontend.answer.parts import ContentDelta, Part, ToolArgumentsDelta, ToolCallStart
-from atomesh.frontend.answer.whole_answer import WholeAnswer
+from atomesh.frontend.answer.whole_answer import WholeAnswer, join_parts
 from atomesh.frontend.tool_calls.registry import DIALECTS, load_dialect
 from atomesh.frontend.tool_calls.tool_call_parser import ToolCallParser
 from atomesh.testing.tool_transcripts import TOOLS, TRANSCRIPTS, Transcript
@@ -28,10 +28,7 @@ def parts_of(parser: ToolCallParser, pieces: list[str]) -> list[Part]:
 
 
 def whole(dialect: str, pieces: list[str], **options: Any) -> WholeAnswer:
-    answer = WholeAnswer()
-    for part in parts_of(make_parser(dialect, **options), pieces):
-        answer.add(part)
-    return answer
+    return join_parts(parts_of(make_parser(dialect, **options), pieces))
 
 
 def arguments_of(text: str) -> Any:
@@ -143,9 +140,8 @@ def test_a_call_is_told_as_soon_as_its_arguments_begin_and_they_as_they_come() -
 def test_an_answer_has_called_where_its_last_call_is_whole(transcript: Transcript) -> None:
     """A client runs what `finish_reason: tool_calls` tells it of: what a stop string has cut is none."""
     for place in range(1, len(transcript.text) + 1):
-        parser, answer = make_parser(transcript.dialect), WholeAnswer()
-        for part in parser.feed(transcript.text[:place], 1, is_final=True):
-            answer.add(part)
+        parser = make_parser(transcript.dialect)
+        answer = join_parts(parser.feed(transcript.text[:place], 1, is_final=True))
         is_whole = bool(answer.calls) and isinstance(arguments_of(answer.calls[-1].arguments), dict)
         assert parser.has_called == is_whole
 
