@@ -64,7 +64,7 @@ class _Reader:
         if self.text[self.place] != '"':
             raise NotJsonError(f"{self.text[self.place :][:20]!r} where a name must be")
         self._take(_STRING, _STRING_BEGUN)
-        if self.place < len(self.text) or self.text.endswith('"'):
+        if self.wants != "cut":
             self.wants = "colon"
 
     def _read_colon(self) -> None:
@@ -96,13 +96,12 @@ class _Reader:
 
     def _take(self, whole: re.Pattern[str], begun: re.Pattern[str]) -> None:
         rest = self.text[self.place :]
-        found = whole.match(rest)
-        if found is not None and (found.end() < len(rest) or rest.endswith('"')):
+        if begun.fullmatch(rest):
+            self.place = len(self.text)
+            self.wants = "cut number" if whole.fullmatch(rest) else "cut"
+        elif found := whole.match(rest):
             self.place += found.end()
             self._end_value()
-        elif begun.fullmatch(rest):
-            self.place = len(self.text)
-            self.wants = "cut number" if found is not None and found.end() == len(rest) else "cut"
         else:
             raise NotJsonError(f"{rest[:40]!r} where a value must be")
 
